@@ -1,5 +1,6 @@
 PYTHON ?= python3
 ARGS ?=
+ONLY ?=
 
 # Compiled modules are kept, whatever the machine says: without them every start of a gateway takes
 # half as long again.
@@ -15,7 +16,7 @@ PYTEST := .venv/bin/python -m pytest
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-dev run test check bench chaos lock clean
+.PHONY: help setup setup-dev run test check bench chaos mutants lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -31,17 +32,21 @@ test: $(DEV) ## install what the tests need and run the whole suite; ARGS go to 
 	@scripts/test-peers
 	$(PYTEST) -n 4 --durations 15 $(ARGS)
 
-check: $(DEV) ## formatting, lint, types and the import contracts
+check: $(DEV) ## formatting, lint, types, the import contracts, names, folders and docstrings
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	$(PYTEST) -q --no-header tests/house/test_repo.py tests/house/test_english.py
 
 bench: $(DEV) ## measure; ARGS go to the benchmark
 	.venv/bin/python -m bench $(ARGS)
 
 chaos: $(DEV) ## strike at every point, and the long kill-and-recover runs: an hour and a half
 	PERDURE_STRIKE=all $(PYTEST) -n 2 -m 'chaos or struck' --timeout 1800 -o faulthandler_timeout=0 --durations 15 $(ARGS)
+
+mutants: $(DEV) ## put deliberate bugs into a copy of the source and see them found; ONLY=name runs one
+	.venv/bin/python -m tests.mutants.run $(ONLY)
 
 lock: $(VENV) ## compile the locks again; ARGS=--upgrade takes newer versions
 	scripts/lock $(ARGS)

@@ -1,4 +1,5 @@
-"""`python -m bench [PART …] [--write]`: measure, judge, and exit 1 when a gate is missed."""
+"""Measure and judge the parts, and exit with 1 if a gate is missed: `python -m bench [PART …]
+[--write]`."""
 
 import argparse
 import importlib

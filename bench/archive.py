@@ -1,8 +1,8 @@
-"""Writes a large database as years of talk leave it, straight into the file.
+"""Writes a large database, as years of conversations leave it, straight into the file.
 
-Each conversation has one session of ten exchanges. Every second one is on a platform, so that its
-replies went through the outbox. The rows are those that the store itself would have left: the bench
-lets the checker look at them.
+Each conversation has one session of ten exchanges. Every second conversation is on a platform, so
+its replies went through the outbox. The rows are the same as the store itself would have written:
+the bench has the checker verify them.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from perdure.domain.journal.codec import encode
 from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
-    SessionOpened,
     TurnQueued,
     TurnSettled,
     TurnStarted,
     Usage,
 )
+from perdure.domain.journal.session_events import SessionOpened
 from perdure.domain.outcomes import Outcome
 from perdure.store.drivers.dialect import words_of
 from perdure.store.drivers.sqlite import SqliteDriver
@@ -73,7 +73,7 @@ _WORDS = "INSERT INTO search_index (rowid, scope, text) VALUES (?, ?, ?)"
 
 
 async def fill(folder: Path, sessions: int) -> None:
-    """Make a database of so many sessions in a folder that is not there yet."""
+    """Create a database with this number of sessions in a folder that does not exist yet."""
     await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True)
     store = Store(
         SqliteDriver(folder / FILE),
@@ -109,7 +109,7 @@ def _fill_rows(path: Path, count: int, principal: PrincipalId) -> None:
 
 
 class Talk(NamedTuple):
-    """One conversation with its session, and the rows of both."""
+    """Holds one conversation with its session, and makes the rows of both."""
 
     number: int
     principal: PrincipalId
@@ -177,7 +177,7 @@ class Talk(NamedTuple):
     def update_rows(self) -> Iterator[tuple[Value, ...]]:
         adapter = "bench" if self.is_on_platform else "http"
         for number in range(1, TURNS_A_SESSION + 1):
-            external = f"{self.number * 7919 % 1_000_003}-{number}"  # in no order, as they come
+            external = f"{self.number * 7919 % 1_000_003}-{number}"  # in no order, as in life
             where = (self.id("cnv"), self.id("ses"))
             said = (self.turn(number), self.message(number), self.principal, self.number)
             yield external, adapter, "0" * 64, *where, *said

@@ -1,8 +1,8 @@
-"""The floor once more, as lean as these parts can be made: what is left to gain.
+"""Serves the same as the floor, as lean as its parts can be made: shows how much is left to gain.
 
-Not a program anyone would run. It stops the world at each commit, shows text before it is stored,
-and copies bytes it does not read. The history of a conversation is in memory, in blocks that are
-never copied again once full.
+Nobody would run this program. It stops everything at each commit, shows text before it is stored,
+and copies bytes without reading them. The history of a conversation is in memory, in blocks that
+are never copied again once they are full.
 """
 
 import sys
@@ -21,6 +21,8 @@ BLOCK_BYTES = 64 * 1024
 
 
 class Bare:
+    """Answers turns in the leanest way, with the history in memory."""
+
     def __init__(self, path: Path, model_url: str) -> None:
         self._model_url = f"{model_url}/v1/chat/completions"
         self._connection = apsw.Connection(str(path))
@@ -53,7 +55,8 @@ class Bare:
         return response
 
     def _add(self, conversation: str, message: Message) -> list[bytes]:
-        """Commit one message; the whole history as blocks that join to a list's inside."""
+        """Commit one message. Returns the whole history as blocks; joined, they are the inside of a
+        JSON list."""
         encoded = encode(message)
         self._connection.execute(
             "INSERT INTO messages (conversation, body) VALUES (?, ?)", (conversation, encoded)
@@ -69,7 +72,7 @@ class Bare:
 
 
 def _body(history: list[bytes]) -> tuple[bytes | AsyncIterator[bytes], dict[str, str]]:
-    """A short request at once, a long one block by block."""
+    """Return the body and headers of a request: short ones as bytes, long ones block by block."""
     headers = {"Content-Type": "application/json"}
     if len(history) == 1:
         return history[0] + END, headers

@@ -1,13 +1,13 @@
-"""Group commit in two ways: a batch as a whole, or every operation in a savepoint.
+"""Compares two ways of group commit: a batch as a whole, or every operation in a savepoint.
 
-The driver runs the operations that wait as if none could fail. When one does, it rolls the batch
+The driver runs the waiting operations as if none could fail. When one fails, it rolls the batch
 back and runs all of it again, each operation in a savepoint of its own. The other way is to begin
-with the savepoints. Both are measured on the same appends to a journal: with no failure among them,
-with one in ten, and with one in a hundred, which is about one in a batch. What fails is a runner
-whose lease is stale, as in practice. Where in its batch it stands is left to chance.
+with the savepoints. Both ways are measured on the same appends to a journal: with no failure, with
+one failure in ten, and with one in a hundred, which is about one per batch. The failing operation
+is that of a runner whose lease is stale, as in practice. Its place in the batch is random.
 
-Measured is the time that the writer's thread computes for a batch, its commit included: that is all
-that differs, and no other work on the machine is in it.
+The bench measures the processor time of the writer's thread for a batch, including the commit: only
+this differs between the two ways, and no other work on the machine is part of it.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from perdure.domain.journal.events import AnyEvent, ToolStarted
 from perdure.ports.turns.turns import Claimed
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one
+from perdure.testkit.simulator.stores import Person, claim_one
 
 ROUNDS = 15
 BATCHES = 20
@@ -37,7 +37,7 @@ STALE_EVERY = (10, 100)
 
 
 class Timed(SqliteDriver):
-    """Counts what its thread does for batches."""
+    """Measures the processor time that its thread spends on batches."""
 
     cpu_s = 0.0
     batches = 0
@@ -57,6 +57,8 @@ class SavepointsAlways(Timed):
 
 
 class Writers(NamedTuple):
+    """Holds one driver, its store, and a running turn for each writer."""
+
     driver: Timed
     store: Store
     turns: list[Claimed]
@@ -84,7 +86,7 @@ async def measure(folder: Path) -> Findings:
 
 
 async def _rough(whole: Writers, apart: Writers, every: int) -> list[tuple[float, float]]:
-    """Return what both ways cost where one in so many fails."""
+    """Return what both ways cost if one operation in `every` fails."""
     chance = random.Random(1)
     costs = []
     for _ in range(ROUNDS):
@@ -96,7 +98,7 @@ async def _rough(whole: Writers, apart: Writers, every: int) -> list[tuple[float
 
 
 async def _writers(stores: AsyncExitStack, driver: Timed) -> Writers:
-    """Return a store with a turn that runs, for each writer."""
+    """Return a store with one running turn for each writer."""
     media = driver._path.with_suffix(".media")
     store = Store(driver, clock=SystemClock(), entropy=SystemEntropy(), media=media)
     await store.open()
@@ -127,7 +129,7 @@ def _stale(claimed: Claimed) -> Claimed:
 
 
 async def _cost_us(writers: Writers) -> float:
-    """Return what the thread computes for an append that is answered."""
+    """Return the processor time of the thread per append, in microseconds."""
     before_s = writers.driver.cpu_s
     for _ in range(BATCHES):
         await asyncio.gather(*(_append(writers.store, claimed) for claimed in writers.turns))

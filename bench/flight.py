@@ -1,4 +1,4 @@
-"""Two thousand turns at once against a slow model: all end well, in bounded memory."""
+"""Checks that two thousand turns at once against a slow model all end well, in bounded memory."""
 
 import asyncio
 import resource
@@ -55,7 +55,8 @@ async def _peak_mb(program: Program) -> float:
 
 
 def _allow_files() -> None:
-    """Let the load and the model hold their sockets. The gateway sees to its own limit."""
+    """Raise the limit of open files for the load and the model. The gateway raises its own
+    limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,8 +1,9 @@
-"""The floor: accept, commit, forward to the model, commit; with the parts one would take for it.
+"""Serves the floor: accepts, commits, forwards to the model and commits, with the usual libraries.
 
-Starlette on uvicorn, the standard library's SQLite, httpx2. No tools, memory, access or delivery,
-no stop, no resume, no search: a lower bound and not a rival. It is written to be fast where that is
-free: uvloop and httptools, each message encoded once, the request joined bytes, typed decoding.
+It is made of Starlette on uvicorn, the standard library's SQLite, and httpx2. It has no tools,
+memory, access rules, delivery, stop, resume or search: it is a lower bound and not a rival. It is
+written to be fast where that costs nothing: uvloop and httptools, each message encoded once, the
+request made of joined bytes, typed decoding.
 """
 
 import sqlite3
@@ -53,6 +54,8 @@ _chunk = msgspec.json.Decoder(Chunk)
 
 
 class Floor:
+    """Answers turns: stores each message, forwards the history, stores the answer."""
+
     def __init__(self, path: Path, model_url: str) -> None:
         self._model_url = f"{model_url}/v1/chat/completions"
         self._database = sqlite3.connect(path, isolation_level=None)
@@ -100,6 +103,8 @@ def text_of(stream: bytes) -> str:
 
 
 class Server(uvicorn.Server):
+    """Prints its address once it listens."""
+
     async def startup(self, sockets: object = None) -> None:
         await super().startup()
         host, port = self.servers[0].sockets[0].getsockname()

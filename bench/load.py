@@ -1,4 +1,5 @@
-"""The client: turns over kept-alive connections, timed from the first byte out to the last in."""
+"""Runs turns over kept-alive connections, and times each from the first byte sent to the last byte
+received."""
 
 import asyncio
 import contextlib
@@ -16,7 +17,8 @@ TURN_TIMEOUT_S = 180.0
 
 
 class Lap(msgspec.Struct, frozen=True):
-    """Some turns of one program: each one's time, and the program's CPU over all of them."""
+    """Holds some turns of one program: the time of each turn, and the program's CPU time for all of
+    them."""
 
     times_s: list[float]
     cpu_s: float
@@ -31,11 +33,13 @@ class Lap(msgspec.Struct, frozen=True):
 
 
 class Client:
+    """Runs turns against a program, and measures them."""
+
     def __init__(self, http: aiohttp.ClientSession) -> None:
         self._http = http
 
     async def turn(self, program: Program, conversation: str, text: str = QUESTION) -> float:
-        """One whole turn; its time in seconds."""
+        """Run one whole turn. Returns its time in seconds."""
         body = {"stream": True, "messages": [{"role": "user", "content": text}]}
         headers = {
             "Content-Type": "application/json",
@@ -54,19 +58,20 @@ class Client:
         return took_s
 
     async def lap(self, program: Program, conversations: Sequence[str], turns: int) -> Lap:
-        """So many turns in each conversation, one after the other."""
+        """Run this number of turns in each conversation, one after the other."""
         before_s = program.cpu_s()
         times = [await self.turn(program, each) for each in conversations for _ in range(turns)]
         return Lap(times, program.cpu_s() - before_s)
 
     async def together(self, program: Program, conversations: Sequence[str]) -> Lap:
-        """One turn in each conversation, all at once."""
+        """Run one turn in each conversation, all at once."""
         before_s = program.cpu_s()
         times = await asyncio.gather(*(self.turn(program, each) for each in conversations))
         return Lap(times, program.cpu_s() - before_s)
 
     async def seen(self, model: Program) -> dict[str, int]:
-        """What the model says it got: bytes and messages of the last request, turns at once."""
+        """Return what the model has received: bytes and messages of the last request, and turns at
+        once."""
         async with self._http.get(f"{model.url}/seen") as response:
             found: dict[str, int] = msgspec.json.decode(await response.read())
             return found

@@ -1,9 +1,9 @@
-"""A model that costs next to nothing: it reads a request without opening it and streams an answer
-that was encoded before the first request came.
+"""Serves a model that costs next to nothing: it does not parse the request, and it streams an
+answer that was encoded before the first request came.
 
 `testkit.model_server` checks every request against the providers' rules, which at thousands of
-messages takes longer than the turn that is to be measured. `GET /seen` tells what arrived, so that
-a measurement can check that it measured the real thing.
+messages takes longer than the turn that is measured. `GET /seen` returns what arrived, so that a
+measurement can check that the history was really sent.
 """
 
 import argparse
@@ -14,14 +14,16 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from perdure.testkit.model_script import ScriptedDialect, ScriptedRequest, say
-from perdure.testkit.model_wire import openai_stream
+from perdure.testkit.models.model_script import ScriptedDialect, ScriptedRequest, say
+from perdure.testkit.models.model_wire import openai_stream
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 HEADERS = {"Content-Type": "text/event-stream; charset=utf-8"}
 
 
 class Model:
+    """Streams the same encoded answer to every request, and keeps what arrived."""
+
     def __init__(self, *, words: int, delay_ms: float, think_ms: float) -> None:
         self._delay_s = delay_ms / 1000
         self._think_s = think_ms / 1000
@@ -57,7 +59,7 @@ class Model:
 
 
 def _steps(words: int, *, is_delayed: bool) -> list[bytes]:
-    """One step per word, or a single one when nothing is to come between them."""
+    """Return one piece per word, or a single piece if there is no delay between words."""
     text = " ".join(f"word{number}" for number in range(1, words + 1))
     options = {"stream_options": {"include_usage": True}}
     asked = ScriptedRequest(
@@ -84,7 +86,7 @@ async def serve(model: Model) -> None:
 
 
 async def listen(app: web.Application) -> None:
-    """Serve until killed; the port is printed when it is open."""
+    """Serve until killed. Prints the address once the port is open."""
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=4096).start()

@@ -1,4 +1,4 @@
-"""The programs under measurement, each a process of its own, and what the kernel says of them."""
+"""Runs the measured programs, each in its own process, and reads what the kernel counts of them."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ COMMAND = str(Path(sys.executable).with_name("perdure"))
 
 
 class Program:
-    """A server on loopback. `token` is empty for those that ask for none."""
+    """Represents a server on loopback. `token` is empty if the server needs none."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
@@ -31,16 +31,16 @@ class Program:
         self._kernel = psutil.Process(process.pid)
 
     def cpu_s(self) -> float:
-        """CPU time of all its threads, to the nanosecond where the kernel tells."""
+        """Return the CPU time of all its threads: in nanoseconds where the kernel offers that."""
         try:
-            # How Linux names another process's CPU clock.
+            # Linux encodes the CPU clock of another process in this way.
             return time.clock_gettime((~self.pid << 3) | 2)
         except OSError:
             used = self._kernel.cpu_times()
             return used.user + used.system
 
     def written_bytes(self) -> int:
-        """Bytes that it has sent to a disk, as the kernel counts: in whole blocks."""
+        """Return the bytes that it has sent to a disk. The kernel counts whole blocks."""
         return self._kernel.io_counters().write_bytes
 
     def resident_mb(self) -> float:
@@ -49,7 +49,7 @@ class Program:
 
 @contextlib.asynccontextmanager
 async def running(name: str, *arguments: str) -> AsyncIterator[Program]:
-    """Start one of the bench's own servers; ready once it has printed its address."""
+    """Start one of the bench's own servers. It is ready once it has printed its address."""
     async with _child(sys.executable, "-m", f"bench.{name}", *arguments) as process:
         program = Program(name, process)
         program.url = (await _line(process)).strip()
@@ -58,7 +58,7 @@ async def running(name: str, *arguments: str) -> AsyncIterator[Program]:
 
 @contextlib.asynccontextmanager
 async def perdure(home: Path, *, model_url: str = "") -> AsyncIterator[Program]:
-    """The real gateway; without a model's address it answers with its demo agent."""
+    """Start the real gateway. Without a model's address it answers with its demo agent."""
     _furnish(home, model_url)
     async with _child(COMMAND, "serve", "--home", str(home), "--port", "0") as process:
         program = Program("perdure", process)
@@ -71,7 +71,7 @@ def _furnish(home: Path, model_url: str) -> None:
     home.mkdir(mode=0o700)
     if model_url:
         agent = f'kind = "chat"\nbase_url = "{model_url}/v1"\nmodel = "scripted"\n'
-        # Without compaction, which would make long conversations short.
+        # Compaction is switched off: it would make long conversations short.
         agent += "context_tokens = 1_000_000_000\n"
         (home / "perdure.toml").write_text(f"[agents.main]\n{agent}")
 
@@ -82,7 +82,8 @@ def _address(home: Path) -> tuple[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Without what the machine's owner may have set for a gateway of his own."""
+    """Return the environment without the variables that the machine's owner may have set for their
+    own gateway."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -92,7 +93,7 @@ def environment() -> dict[str, str]:
 
 
 def _as_a_user() -> None:
-    """Give the gateway the limit of open files that a user has, whatever the load itself needs."""
+    """Limit the gateway's open files to what a user has, although the load itself needs more."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(USERS_FILES, hard), hard))
 
@@ -124,7 +125,7 @@ async def _line(process: asyncio.subprocess.Process) -> str:
 
 
 def elapsed_s(command: Sequence[str]) -> float:
-    """How long a command takes from its start to its end."""
+    """Return how many seconds a command takes from its start to its end."""
     begun = time.perf_counter()
     subprocess.run(command, env=environment(), stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - begun

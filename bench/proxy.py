@@ -1,4 +1,4 @@
-"""The bare proxy: forwards a request and each chunk of its answer, and knows nothing of either."""
+"""Forwards a request and each chunk of its answer, and reads neither: the bare proxy."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -11,6 +11,8 @@ from bench.model import listen
 
 
 class Proxy:
+    """Forwards requests to the model, and answers chunk by chunk."""
+
     def __init__(self, model_url: str) -> None:
         self._model_url = model_url
         self._session: aiohttp.ClientSession | None = None

@@ -1,7 +1,8 @@
-"""What a start costs after a crash: finding what was interrupted, and taking it up again.
+"""Measures what a start costs after a crash: finding the interrupted turns, and resuming them.
 
-Finding is measured among a million sessions, whose rows are written straight into the file; a
-thousand real turns are then killed at the model and timed until the model has all of them back.
+Finding is measured among a million sessions, whose rows are written straight into the file. For
+resuming, a gateway is killed while a thousand real turns wait for the model, and timed until the
+model has received all of them again.
 """
 
 import asyncio
@@ -19,9 +20,9 @@ from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.turn.recovery import Policy
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.model_script import hang
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models.model_script import hang
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.processes.process import GatewayProcess
 
 SESSIONS = 1_000_000
 TRIES = 21
@@ -48,7 +49,7 @@ MILLION = (
 
 async def measure(folder: Path) -> Findings:
     finding_ms = await _finding_ms(folder / "million")
-    # A home of its own for each: turns that crashed twice would be resumed one by one.
+    # Each start has a home of its own: turns that crashed twice would be resumed one by one.
     starts = [await _resuming_s(folder / f"home-{number}") for number in range(STARTS)]
     resumed_s = median(last_s for _, last_s in starts)
     range_ms = f"{min(finding_ms):.2f} to {max(finding_ms):.2f} ms"
@@ -77,7 +78,8 @@ async def measure(folder: Path) -> Findings:
 
 
 async def _finding_ms(folder: Path) -> list[float]:
-    """What a start does before it resumes anything: both searches, on a file just opened."""
+    """Measure both searches that a start makes before it resumes anything, on a newly opened
+    file."""
     await _fill(folder)
     times_ms = []
     for _ in range(TRIES):
@@ -122,7 +124,8 @@ def _fill_rows(path: Path, principal: str) -> None:
 
 
 async def _resuming_s(home: Path) -> tuple[float, float]:
-    """From the start of the process to its readiness, and to the last model call under way."""
+    """Return the seconds from the start of the process until it is ready, and until the last model
+    call has begun."""
     _allow_files()
     async with ModelServer(lambda _: hang("before_headers"), requests_max=0) as server:
         _furnish(home, server.url)

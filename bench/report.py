@@ -1,4 +1,4 @@
-"""What a part of the bench found: facts to read and gates to pass."""
+"""Holds what a part of the bench found: facts to read and gates to pass."""
 
 import os
 import platform
@@ -7,12 +7,14 @@ import msgspec
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """Compares a measured number with the limit that it must keep."""
+
     name: str
     measured: float
     limit: float
     unit: str = "times"
     is_floor: bool = False
-    """At least the limit, instead of at most."""
+    """Says that `limit` is the least that passes, and not the most."""
 
     @property
     def has_passed(self) -> bool:
@@ -29,6 +31,8 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the facts and the gates of one part of the bench."""
+
     part: str
     facts: list[str]
     gates: list[Gate]

@@ -1,4 +1,4 @@
-"""What a gateway costs that nobody talks to: help, the way to ready, memory at rest."""
+"""Measures what an idle gateway costs: its help, its way to readiness, and its memory at rest."""
 
 import asyncio
 import time

@@ -1,8 +1,8 @@
-"""What it costs to steer a long session: as much as a short one.
+"""Checks that steering a long session costs as much as steering a short one.
 
-A session of a million messages and one of a thousand, each in a database of its own, both told to
-the model from their newest summary on, as compaction leaves them. What people do to them is timed
-side by side; nothing waits for the disk, so that nothing hides what reading costs.
+A session of a million messages and one of a thousand are each in a database of their own. Both are
+sent to the model from their newest summary on, as compaction leaves them. What people do to them is
+timed side by side. Nothing waits for the disk, so that waiting does not hide what reading costs.
 """
 
 import asyncio
@@ -25,24 +25,23 @@ from perdure.domain.journal.codec import encode
 from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
-    Compacted,
     Recorded,
-    SessionOpened,
     TurnQueued,
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.session_events import Compacted, SessionOpened
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.stores import reply_id
+from perdure.testkit.simulator.stores import reply_id
 
 FILE = "perdure.db"
 MESSAGES = {"short": 1_000, "long": 1_000_000}
 SUMMARY_EVERY = 500  # turns
-SINCE_SUMMARY = 20  # turns, when the clocks start
+SINCE_SUMMARY = 20  # turns since the newest summary, when timing begins
 ROUNDS = 101
 TURNS_A_ROUND = 4  # so that there is something to compact again
 LIMIT = 1.5
@@ -96,7 +95,7 @@ async def measure(folder: Path) -> Findings:
 
 
 async def _past(folder: Path, turns: int) -> None:
-    """A database that holds one session, of so many turns."""
+    """Create a database that holds one session with this number of turns."""
     await asyncio.to_thread(folder.mkdir)
     async with _opened(folder) as store:
         principal = (await store.principals.ensure("bench", role="member")).id
@@ -130,7 +129,7 @@ async def _opened(folder: Path) -> AsyncIterator[Store]:
 
 
 class Person:
-    """Steers one of the sessions, and keeps how long each thing took."""
+    """Steers one of the sessions, and records how long each action took."""
 
     def __init__(self, store: Store, principal: PrincipalId, name: str) -> None:
         self._store = store
@@ -188,7 +187,8 @@ class Person:
 
 
 class Past(NamedTuple):
-    """A session as long talk with compactions leaves it, and the errands that wrote them."""
+    """Describes a session as many turns with compactions leave it, and the errands that wrote its
+    summaries."""
 
     name: str
     turns: int
@@ -204,7 +204,7 @@ class Past(NamedTuple):
 
     @property
     def summaries(self) -> range:
-        """The turns that a summary goes up to."""
+        """Return the numbers of the turns that a summary goes up to."""
         newest = self.turns - SINCE_SUMMARY
         return range(newest % SUMMARY_EVERY or SUMMARY_EVERY, newest + 1, SUMMARY_EVERY)
 
@@ -282,7 +282,7 @@ Value = str | int | None
 
 
 def _sessions(past: Past) -> Iterator[tuple[Value, ...]]:
-    """The one that people talk in, and one for each summary that was ever written."""
+    """Yield the session in which people talk, and one session for each summary that was written."""
     head, seq = past.turn(past.turns), 1 + EVENTS_A_TURN * past.turns + len(past.summaries)
     conversation, principal = past.conversation, past.principal
     yield past.session, conversation, principal, 1, seq, head, "", None, 0

@@ -1,7 +1,7 @@
-"""Group commit: a hundred writers at once against one commit per row, on the same file.
+"""Compares group commit with one commit per row: a hundred writers at once, on the same file.
 
-Judged on plain rows, where nothing but the commit differs. A journal append is an update and an
-insert with their indexes, so less of its time is the commit's; it is measured beside it.
+Judged on plain rows, where only the commit differs. A journal append is an update and an insert
+with their indexes, so less of its time is spent on the commit; it is measured beside it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from perdure.ports.turns.turns import Claimed
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.statement import run
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one
+from perdure.testkit.simulator.stores import Person, claim_one
 
 ROUNDS = 9
 ROUND_S = 0.4
@@ -57,7 +57,7 @@ async def measure(folder: Path) -> Findings:
 
 
 async def _claimed(store: Store, number: int) -> Claimed:
-    """A session of its own, with a turn that runs."""
+    """Start a turn in a session of its own."""
     principal = await store.principals.ensure(f"writer {number}", role="member")
     await Person(store, principal.id).says()
     return await claim_one(store)
@@ -69,7 +69,8 @@ def _journal_append(store: Store, claimed: Claimed) -> Append:
 
 
 async def _gain(writers: list[Append]) -> tuple[float, float]:
-    """Appends per second by one writer, each its own commit, and by all."""
+    """Return the appends per second of one writer, whose appends each have their own commit, and of
+    all."""
     return await _rate(writers[:1]), await _rate(writers)
 
 
@@ -80,7 +81,7 @@ async def _rate(writers: list[Append]) -> float:
 
 
 async def _write(append: Append, until: float) -> int:
-    """Each waits until its own is durable."""
+    """Append until a time. Waits after each append until it is durable. Returns the count."""
     count = 0
     while time.perf_counter() < until:
         await append()

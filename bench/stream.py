@@ -1,5 +1,6 @@
-"""What a streamed token costs, in and out, against a proxy that forwards the same stream: at the
-pace of real models, at which each token is a wake-up of its own, and at a pace that fills pipes."""
+"""Measures what a streamed token costs, in and out, against a proxy that forwards the same stream:
+at the pace of real models, where each token is a wake-up of its own, and at a faster pace that
+fills pipes."""
 
 from pathlib import Path
 from statistics import median
@@ -15,7 +16,7 @@ STREAMS = 20
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """How many tokens a second each stream brings, and for how long."""
+    """Says how many tokens a second each stream brings, and for how long."""
 
     per_s: int
     lasts_s: float = 2.0
@@ -50,7 +51,7 @@ async def measure(folder: Path) -> Findings:
 
 
 async def _costs(home: Path, pace: Pace) -> dict[str, list[float]]:
-    """Return the cost of a token in each round, of the proxy and of ours."""
+    """Return the cost of a token in each round, by program."""
     slow = ("--words", str(pace.tokens), "--delay-ms", str(pace.delay_ms))
     async with (
         running("model", *slow) as model,

@@ -1,4 +1,5 @@
-"""What a turn costs beyond the floor, in a short conversation and in one of 5,000 messages."""
+"""Measures what a turn costs beyond the floor, in a short conversation and in one of 5,000
+messages."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +41,7 @@ async def measure(folder: Path) -> Findings:
 
 
 async def _seed(load: Client, program: Program) -> None:
-    """Real turns, so that the history is what the program itself has written."""
+    """Run real turns, so that the history is what the program itself has written."""
     for _ in range(LONG_MESSAGES // 2):
         await load.turn(program, LONG)
 
@@ -56,7 +57,7 @@ async def _round(load: Client, programs: Sequence[Program], number: int, laps: L
 
 
 async def _check_history(load: Client, program: Program, model: Program) -> None:
-    """A gateway that forgot to send the history would be fast."""
+    """Check that the whole history was sent: a gateway that forgot to send it would be fast."""
     await load.turn(program, LONG)
     seen = await load.seen(model)
     expected = LONG_MESSAGES + 2 * ROUNDS * CONVERSATIONS * TURNS + 1
@@ -64,8 +65,8 @@ async def _check_history(load: Client, program: Program, model: Program) -> None
 
 
 def _findings(laps: Laps) -> Findings:
-    """A request of 5,000 messages is a megabyte that somebody has to send, the floor too. What must
-    not grow with the history is what comes on top of the floor."""
+    """Compare the laps with the floor's. A request of 5,000 messages is a megabyte that the floor
+    has to send too; only what is added to the floor must not grow with the history."""
     facts = [_described(name, messages, each) for (name, messages), each in laps.items()]
     gates: list[Gate] = []
     for what, ratio in (("time", _times), ("CPU", _cpu)):

@@ -1,4 +1,5 @@
-"""What a check of everything costs: a large archive, a quarter of it, and nothing new."""
+"""Measures what a check of everything costs: of a large archive, of a quarter of it, and with
+nothing new."""
 
 import asyncio
 import resource
@@ -13,7 +14,7 @@ from bench.report import Findings, Gate
 SESSIONS = 50_000
 PART = 4
 LIMIT_S = 120
-# Linear, and some room for a cache that holds the smaller archive and not the larger.
+# Allows linear growth, and some room for a cache that holds the smaller archive and not the larger.
 GROWTH_LIMIT = 1.5 * PART
 NEW_LIMIT_S = 5
 
@@ -48,7 +49,7 @@ async def measure(folder: Path) -> Findings:
 
 
 async def _verified_s(home: Path, *options: str) -> tuple[float, float]:
-    """How long the command took, and how much of the processors."""
+    """Return how many seconds the command took, and how much processor time."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begun = time.perf_counter()
     command = [sys.executable, "-m", "perdure", "--home", str(home), "verify", *options]

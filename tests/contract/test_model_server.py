@@ -1,7 +1,8 @@
-"""The scripted model server speaks both wires well enough for the official client and a plain one.
+"""Checks that the scripted model server speaks both wires well enough for the official client and a
+plain one.
 
-Everything here goes through a real socket. A plain HTTP client checks bytes and faults; the
-OpenAI client checks that someone else's parser agrees about the wire.
+Everything here goes through a real socket. A plain HTTP client checks bytes and faults; the OpenAI
+client checks that another parser reads the wire in the same way.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import aiohttp
 import openai
 import pytest
 
-from perdure.testkit.model_script import (
+from perdure.testkit.models.model_script import (
     Reply,
     Script,
     ScriptedAnswer,
@@ -33,8 +34,8 @@ from perdure.testkit.model_script import (
     slow,
     status,
 )
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.wire_rules import anthropic_violations, openai_violations
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.models.wire_rules import anthropic_violations, openai_violations
 
 DEADLINE_S = 10
 WIRES = ["openai", "anthropic"]
@@ -66,7 +67,7 @@ def post(
 
 
 async def arrived(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
-    """What came of the body, and whether the transfer was cut before its end."""
+    """Read a body. Returns its bytes, and whether the transfer was cut before its end."""
     got = b""
     try:
         async for piece in response.content.iter_any():
@@ -77,7 +78,7 @@ async def arrived(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
 
 
 def events_of(stream: bytes) -> list[tuple[str, Any]]:
-    """Parse server-sent events into (event name, data), the data decoded where it is JSON."""
+    """Parse server-sent events into (event name, data). JSON data is decoded."""
     assert stream.endswith(b"\n\n")
     events = []
     for block in stream.decode().removesuffix("\n\n").split("\n\n"):
@@ -678,12 +679,12 @@ OPENAI_REFUSED: dict[str, tuple[list[object], str]] = {
 
 
 @pytest.mark.parametrize("case", OPENAI_ACCEPTED)
-def test_openai_rules_accept(case: str) -> None:
+def test_openai_rules_accept_valid_requests(case: str) -> None:
     assert openai_violations({"model": "m", "messages": OPENAI_ACCEPTED[case]}) == []
 
 
 @pytest.mark.parametrize("case", OPENAI_REFUSED)
-def test_openai_rules_refuse(case: str) -> None:
+def test_openai_rules_refuse_invalid_requests(case: str) -> None:
     messages, reason = OPENAI_REFUSED[case]
     broken = openai_violations({"model": "m", "messages": messages})
     assert any(reason in rule for rule in broken), broken
@@ -767,13 +768,13 @@ ANTHROPIC_REFUSED: dict[str, tuple[list[object], str]] = {
 
 
 @pytest.mark.parametrize("case", ANTHROPIC_ACCEPTED)
-def test_anthropic_rules_accept(case: str) -> None:
+def test_anthropic_rules_accept_valid_requests(case: str) -> None:
     body = {"model": "m", "max_tokens": 1, "messages": ANTHROPIC_ACCEPTED[case]}
     assert anthropic_violations(body) == []
 
 
 @pytest.mark.parametrize("case", ANTHROPIC_REFUSED)
-def test_anthropic_rules_refuse(case: str) -> None:
+def test_anthropic_rules_refuse_invalid_requests(case: str) -> None:
     messages, reason = ANTHROPIC_REFUSED[case]
     broken = anthropic_violations({"model": "m", "max_tokens": 1, "messages": messages})
     assert any(reason in rule for rule in broken), broken
@@ -789,8 +790,10 @@ def test_anthropic_rules_judge_options_too() -> None:
     assert anthropic_violations(base | {"messages": [user([marked] * 5)]})
 
 
-async def test_it_runs_as_a_program_and_stops_when_asked(http: aiohttp.ClientSession) -> None:
-    command = [sys.executable, "-m", "perdure.testkit.model_server", "--words", "3"]
+async def test_the_server_runs_as_a_program_and_stops_when_asked(
+    http: aiohttp.ClientSession,
+) -> None:
+    command = [sys.executable, "-m", "perdure.testkit.models.model_server", "--words", "3"]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None

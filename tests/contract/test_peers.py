@@ -1,6 +1,8 @@
-"""Every chat platform of the tests answers, and its control client sees what a bot does there.
+"""Checks that every chat platform of the tests answers, and that its control client sees what a bot
+does.
 
-The bot's side is plain HTTP, so that these tests fail for a peer's sake and never for an adapter's.
+The bot speaks plain HTTP, so that these tests fail because of a peer and never because of an
+adapter.
 """
 
 import asyncio
@@ -15,13 +17,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from perdure.testkit.peers.discord_twin import DiscordTwinControl
-from perdure.testkit.peers.emulate_slack import EmulateSlackControl
+from perdure.testkit.peers.discord.discord_twin import DiscordTwinControl
 from perdure.testkit.peers.fixtures import NewPeer
-from perdure.testkit.peers.local_slack import ALICE, BOT, GENERAL, LocalSlackControl
-from perdure.testkit.peers.synapse import MatrixControl
-from perdure.testkit.peers.telegram_test_api import TelegramTestApiControl
-from perdure.testkit.peers.telemelya import TelemelyaControl
+from perdure.testkit.peers.matrix.synapse import MatrixControl
+from perdure.testkit.peers.slack.emulate_slack import EmulateSlackControl
+from perdure.testkit.peers.slack.local_slack import ALICE, BOT, GENERAL, LocalSlackControl
+from perdure.testkit.peers.telegram.telegram_test_api import TelegramTestApiControl
+from perdure.testkit.peers.telegram.telemelya import TelemelyaControl
 
 BUTTONS = {"inline_keyboard": [[{"text": "Yes", "callback_data": "yes"}]]}
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(32)
@@ -34,7 +36,7 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 class Webhook:
-    """A bot's own server: keeps what was posted to it."""
+    """Runs a bot's own server, and keeps what was posted to it."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -68,7 +70,7 @@ async def webhook() -> AsyncIterator[Webhook]:
 def bot_api(
     http: aiohttp.ClientSession, peer: TelegramTestApiControl | TelemelyaControl
 ) -> Callable[..., Awaitable[Any]]:
-    """Telegram's methods as the bot of this test."""
+    """Return a caller of Telegram's methods for the bot of this test."""
 
     async def call(method: str, **params: object) -> Any:
         url = f"{peer.api_url}/bot{peer.bot_token}/{method}"
@@ -131,7 +133,7 @@ async def test_matrix_with_its_own_limits_says_when_to_come_back(
 
 
 class SocketApp:
-    """An app on Socket Mode that acknowledges everything at once, and keeps it."""
+    """Runs an app on Socket Mode that acknowledges everything at once, and keeps it."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -324,7 +326,7 @@ async def test_telemelya_carries_photos_both_ways(
 
 
 class Bot:
-    """A bot on Discord: one gateway connection, and REST."""
+    """Runs a bot on Discord: one gateway connection, and REST."""
 
     def __init__(self, peer: DiscordTwinControl, http: aiohttp.ClientSession) -> None:
         self._peer = peer

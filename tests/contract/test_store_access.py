@@ -1,4 +1,4 @@
-"""Pairings and refusals, on both databases."""
+"""Checks pairings and refusals, on both databases."""
 
 import msgspec
 import pytest
@@ -15,8 +15,8 @@ from perdure.ports.records.history import Page
 from perdure.store.operations.people import access
 from perdure.store.operations.people.access import ASKED_MAX, CODE_MS, WAITING_MAX, WRONG_MAX
 from perdure.store.store import Store
-from perdure.testkit.stores import Person
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.stores import Person
+from perdure.testkit.simulator.system import VirtualClock
 
 CHAT = "scripted"
 
@@ -59,7 +59,7 @@ async def test_a_code_lets_in_the_one_who_got_it(store: Store) -> None:
 
 
 async def test_a_pairing_counts_for_its_account_alone(store: Store) -> None:
-    """The same id on another bot, or on another platform, may be somebody else."""
+    # The same id on another bot, or on another platform, may be another person.
     await store.access.ask(caller(1), "ABCD2345")
     await store.access.approve("ABCD2345", by="operator")
     other_bot = caller(2, bot="another bot")
@@ -73,7 +73,7 @@ async def test_a_pairing_counts_for_its_account_alone(store: Store) -> None:
 
 
 async def test_what_one_account_heard_means_nothing_to_another(store: Store, ada: Person) -> None:
-    """External ids are unique on one account only."""
+    # External ids are unique within one account only.
     mine = caller(1, thread="t1")
     update = Update(
         address=mine.address, external_id="m1", kind=UpdateKind.MESSAGE, principal=ada.id, text="hi"
@@ -168,7 +168,7 @@ async def test_asking_again_and_again_gets_silence(store: Store, clock: VirtualC
 
 
 async def test_no_more_than_so_many_strangers_wait(store: Store, clock: VirtualClock) -> None:
-    """Each code that waits makes a guess more likely to fit one."""
+    # Each waiting code makes it more likely that a guess fits one.
     for number in range(WAITING_MAX):
         assert await store.access.ask(caller(number, f"eve {number}"), f"CODE{number:04}")
     assert not await store.access.ask(caller(900, "one too many"), "CODE9999")
@@ -230,8 +230,10 @@ async def test_a_refusal_that_is_to_be_seen_is_said_once(store: Store) -> None:
     await store.access.refuse(refused, "queue_full", told="Not taken: the line is full.")
     await store.access.refuse(refused, "queue_full", told="Not taken: the line is full.")
 
-    assert [part.text for part in await told(store)] == ["Not taken: the line is full."]
-    assert [part.text for part in await told(store)] == []
+    (part,) = await told(store)
+    assert part.text == "Not taken: the line is full."
+    await store.outbox.record(part.id, PartState.SENT, receipt="r")
+    assert await told(store) == [], "nothing waits behind it"
 
 
 async def test_a_thread_or_message_of_ours_is_known(store: Store) -> None:
@@ -277,3 +279,42 @@ async def test_guessing_codes_is_stopped_for_an_hour(store: Store, clock: Virtua
     clock.advance(1)
     await store.access.ask(caller(2), "EFGH6789")
     assert (await store.access.approve("EFGH6789", by="operator")).state == "approved"
+
+
+async def test_each_change_of_a_message_is_refused_by_itself(store: Store) -> None:
+    # A refused edit does not make the message itself a refused one.
+    said = caller(1)
+    edit = msgspec.structs.replace(said.arrival, kind=UpdateKind.EDIT, target="m0")
+
+    await store.access.refuse(PlacedArrival(address=said.address, arrival=edit), "stranger")
+
+    assert not (await store.access.standing(said)).is_refused
+
+
+async def test_a_thread_of_a_stranger_is_none_of_ours(store: Store) -> None:
+    # The place in which a code is given is not listed, and the bot takes no part in it.
+    asking = caller(1, thread="t1")
+
+    await store.access.ask(asking, "ABCD2345")
+
+    assert not (await store.access.standing(caller(2, thread="t1"))).is_engaged
+
+
+async def test_what_is_changed_from_another_place_is_not_taken_for_that_place(
+    store: Store,
+) -> None:
+    principal = await store.principals.ensure("eve", role="member")
+    await store.inbox.accept(
+        Update(
+            address=Address(adapter=CHAT, account="bot", place="elsewhere", thread="t1"),
+            external_id="m1",
+            kind=UpdateKind.MESSAGE,
+            principal=principal.id,
+            text="hi",
+        ),
+        queue_max=10,
+    )
+
+    known = await store.access.standing(caller(3, target="m1"))
+
+    assert (known.author, known.where) == (principal.id, None)

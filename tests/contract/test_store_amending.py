@@ -1,4 +1,5 @@
-"""People change and delete what they have sent, and what was taken back goes away."""
+"""Checks that people can edit and delete what they have sent, and that withdrawn text is
+removed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -9,7 +10,6 @@ from perdure.domain.delivery import GONE, KEPT, WITHDRAWN, Capabilities, Deliver
 from perdure.domain.errors import Ambiguous, Conflict, Permanent, Transient
 from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
 from perdure.domain.journal.events import (
-    HeadMoved,
     NoticePosted,
     SteerTaken,
     TurnAmended,
@@ -17,6 +17,7 @@ from perdure.domain.journal.events import (
     TurnSettled,
 )
 from perdure.domain.journal.records import PartView
+from perdure.domain.journal.session_events import HeadMoved
 from perdure.domain.journal.transcript import entries_of
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, Outcome
@@ -32,8 +33,8 @@ from perdure.ports.platform.adapter import Delete
 from perdure.ports.turns.turns import Claimed
 from perdure.store.operations.accepting import amending
 from perdure.store.store import Store
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.stores import (
     Person,
     assert_sound,
     claim_one,
@@ -43,14 +44,14 @@ from perdure.testkit.stores import (
     settle,
     turn_of,
 )
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.system import VirtualClock
 
 OpenStore = Callable[[], Awaitable[Store]]
 CHAT = "scripted"
 
 
 class Chatter:
-    """Someone on a platform whose messages can be edited and deleted."""
+    """Plays a person on a platform whose messages can be edited and deleted."""
 
     def __init__(self, store: Store, person: Person) -> None:
         self.store = store
@@ -58,7 +59,7 @@ class Chatter:
         self._events = 0
 
     async def says(self, text: str, *, busy: Busy = Busy.QUEUE) -> tuple[str, Accepted]:
-        """The platform's id of it, and what became of it."""
+        """Send a message. Returns the platform's id for it, and how it was accepted."""
         self._events += 1
         external_id = f"m{self._events}"
         return external_id, await self._send(
@@ -123,7 +124,7 @@ async def eve(store: Store) -> Chatter:
 
 
 def read(request: ModelRequest) -> str:
-    """Everything the model is told, as one text."""
+    """Return everything the model is told, as one text."""
     tail = [b.text for m in request.messages for b in m.blocks if isinstance(b, TextBlock)]
     return "\n".join([*(each.decode() for each in request.history), *tail])
 
@@ -471,7 +472,7 @@ async def send(store: Store, part: Part) -> str:
 
 
 async def left_to_do(store: Store) -> list[tuple[DeliveryStep, str]]:
-    """What a pump would still do, in order."""
+    """Return the steps that a pump would still perform, in order."""
     steps = []
     while taken := await store.outbox.take(adapter=CHAT, limit=10):
         (part,) = taken
@@ -587,7 +588,8 @@ KEY = Capabilities(takes_key=True, can_delete=True)
 
 
 def outbox_pump(store: Store, platform: ScriptedPlatform, clock: VirtualClock) -> OutboxPump:
-    """On its own: no turn is shown while it runs, and every step waits for its own sending."""
+    """Make an outbox pump that works alone: no preview runs, and every step waits until its part is
+    sent."""
 
     def start(work: Coroutine[object, object, None], *, name: str) -> asyncio.Task[None]:
         raise AssertionError(f"{name} was started")
@@ -608,7 +610,7 @@ def outbox_pump(store: Store, platform: ScriptedPlatform, clock: VirtualClock) -
 
 
 class Outside:
-    """The real pump, and a platform that shows what it is sent."""
+    """Runs the real pump, with a platform that shows what it is sent."""
 
     def __init__(self, store: Store, clock: VirtualClock, can: Capabilities) -> None:
         self.platform = ScriptedPlatform(capabilities=can)

@@ -1,16 +1,16 @@
-"""The audit port, and `perdure verify`, which walks over everything with it."""
+"""Checks the audit port, and `perdure verify`, which uses it to check every session."""
 
 from functools import partial
 
 import pytest
+from tests.untyped_rows import rows
 
-from perdure.app.operate.verify import VerifyVerdict, verify
+from perdure.app.operate.verify import VerifyVerdict, verify_store
 from perdure.domain.ids import SessionId
 from perdure.ports.records.audit import SessionMark
 from perdure.store.operations.reading import auditing
-from perdure.store.statement import rows
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, flush, settle
+from perdure.testkit.simulator.stores import Person, claim_one, flush, settle
 
 TALKS = 5
 
@@ -20,7 +20,7 @@ async def run(store: Store, sql: str, *values: str | int) -> None:
 
 
 async def talked(store: Store, ada: Person) -> list[SessionId]:
-    """Sessions in which everything is answered, in the order in which they are walked over."""
+    """Make sessions in which everything is answered. Returns them in the order of the walk."""
     for number in range(TALKS):
         person = Person(store, ada.id, place=f"room {number}")
         for text in ("one", "two"):
@@ -36,8 +36,8 @@ async def batches(store: Store, *, only_new: bool = False) -> list[SessionId]:
 
 
 async def looked_at(store: Store, *, only_new: bool = False) -> VerifyVerdict:
-    """What `perdure verify` does: look, and note what was found sound."""
-    verdict = await verify(store.audit, store.diagnostics, only_new=only_new)
+    """Check everything and note the sound sessions, as `perdure verify` does."""
+    verdict = await verify_store(store.audit, store.diagnostics, only_new=only_new)
     await store.audit.note(verdict.sound)
     return verdict
 
@@ -112,6 +112,18 @@ async def test_a_broken_session_stays_new_until_it_is_mended(store: Store, ada: 
     assert await batches(store, only_new=True) == []
 
 
+async def test_a_journal_with_a_gap_is_found(store: Store, ada: Person) -> None:
+    broken, *others = await talked(store, ada)
+    shift = "UPDATE journal SET seq = seq + 10 WHERE session_id = $1 AND seq = $2"
+    last = (await store.diagnostics.record(broken)).events[-1].seq
+    await run(store, shift, broken, last)
+
+    verdict = await looked_at(store)
+
+    assert verdict.report.violations == [f"{broken}: the journal's numbers have a gap"]
+    assert {mark.session for mark in verdict.sound} == set(others)
+
+
 async def test_a_session_that_cannot_be_read_is_named_and_the_others_are_judged(
     store: Store, ada: Person
 ) -> None:
@@ -147,14 +159,14 @@ async def test_an_update_whose_turn_is_not_there_is_found(
     assert "trn_nowhere" in found
 
 
-async def test_how_far_it_is_is_told(
+async def test_the_progress_of_a_check_is_told(
     store: Store, ada: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await talked(store, ada)
     monkeypatch.setattr(auditing, "SESSIONS_AT_ONCE", 2)
     told: list[tuple[int, int]] = []
 
-    await verify(store.audit, store.diagnostics, tell=lambda *far: told.append(far))
+    await verify_store(store.audit, store.diagnostics, tell=lambda *far: told.append(far))
 
     assert told == [(0, TALKS), (2, TALKS), (4, TALKS), (5, TALKS)]
 

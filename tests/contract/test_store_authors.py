@@ -1,7 +1,8 @@
-"""Whatever becomes of a message, its author stays its author, on both databases.
+"""Checks that the author of a message stays its author, whatever happens to the message, on both
+databases.
 
-The author pays for the turn, is remembered by it, is named to the model in a group, and is answered
-in the place where the message was written.
+The author pays for the turn, is the person whose memories it gets, is named to the model in a
+group, and is answered in the place where the message was written.
 """
 
 import re
@@ -21,7 +22,7 @@ from perdure.domain.turn.recovery import Policy, Resume
 from perdure.ports.turns.budgets import Reservation
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
-from perdure.testkit.stores import GO_ON, Person, claim_one, only, settle
+from perdure.testkit.simulator.stores import GO_ON, Person, claim_one, only, settle
 
 CLUB = Address(adapter="scripted", account="bot", place="club")
 ASK = Policy(resume=Resume.ASK, freshness_ms=0)
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("everything_ends_sound")
 
 
 class Speaker:
-    """Somebody who writes in one place."""
+    """Plays a person who writes in one place."""
 
     def __init__(
         self, store: Store, who: PrincipalId, address: Address, *, kind: str, sender: str = ""
@@ -66,13 +67,14 @@ class Speaker:
 
 @pytest.fixture
 def opener(store: Store, ada: Person) -> Speaker:
-    """The person who wrote first in the group, so that its session is hers."""
+    """Return the person who wrote first in the group, so that the group's session belongs to
+    her."""
     return Speaker(store, ada.id, CLUB, kind="group", sender="Ada (ada)")
 
 
 @pytest.fixture
 def other(store: Store, bob: Person) -> Speaker:
-    """Another member of the group."""
+    """Return another member of the group."""
     return Speaker(store, bob.id, CLUB, kind="group", sender="Bob (bob)")
 
 
@@ -93,7 +95,8 @@ def assert_is_of(speaker: Speaker, claimed: Claimed) -> None:
 
 
 async def spent_today(store: Store, claimed: Claimed, person: PrincipalId) -> int:
-    """Ask for more than there is: the refusal says what was spent."""
+    """Return what a person has spent today. A reservation beyond the budget is refused, and the
+    refusal says what was spent."""
     wanted = Reservation(
         lease=claimed.lease,
         principal=person,
@@ -160,7 +163,8 @@ async def test_a_steering_message_that_was_not_taken_stays_its_authors(
 async def test_a_turn_that_begins_at_once_is_the_same_as_one_that_is_claimed(
     store: Store, opener: Speaker, other: Speaker
 ) -> None:
-    """In a group that somebody else has opened, so that nothing can be taken from its session."""
+    # Another person has opened the group, so nothing about the author can be taken from the group's
+    # session.
     remembered = "the club meets on Fridays"
     await opener.says(f"/remember {remembered}")
     await opener.says("first")
@@ -248,7 +252,7 @@ async def test_an_album_in_a_group_takes_no_piece_of_somebody_else(
 async def test_a_steering_message_is_answered_where_it_was_written(
     store: Store, ada: Person, bob: Person
 ) -> None:
-    """Two places of one person are linked; the turn was begun in the other one."""
+    # Two places of one person are linked, and the turn was begun in the other one.
     phone = Speaker(store, ada.id, _at("phone"), kind="private")
     tablet = Speaker(store, bob.id, _at("tablet"), kind="private")
     code = _CODE.match((await phone.says("/link")).reply)

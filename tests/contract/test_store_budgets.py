@@ -1,4 +1,5 @@
-"""The `BudgetBook` port: room is taken before it is spent; whatever ends a turn gives it back."""
+"""Checks the `BudgetBook` port: room is reserved before it is spent, and every end of a turn gives
+it back."""
 
 import asyncio
 import random
@@ -11,7 +12,13 @@ import pytest
 
 from perdure.domain.address import Address
 from perdure.domain.errors import Fenced
-from perdure.domain.journal.events import Usage
+from perdure.domain.ids import QuestionId
+from perdure.domain.journal.events import (
+    AnswerAwaited,
+    AttemptInterrupted,
+    TurnSettled,
+    Usage,
+)
 from perdure.domain.outcomes import Interruption, Outcome
 from perdure.domain.people.budgets import (
     DAY_MS,
@@ -23,18 +30,19 @@ from perdure.domain.people.budgets import (
     DailyBudgets,
     day_of,
 )
+from perdure.domain.turn.spent import Spent
 from perdure.ports.turns.budgets import Reservation
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
-from perdure.testkit.stores import GO_ON, Person, admitted, claim_one, message
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.stores import GO_ON, Person, admitted, claim_one, message, only
+from perdure.testkit.simulator.system import VirtualClock
 
 OpenStore = Callable[[], Awaitable[Store]]
 HUNDRED = DailyBudgets(person=Budget(tokens=100))
 
 
 async def begin(store: Store, person: Person, place: str = "home") -> Claimed:
-    """A turn of this person's, in a conversation that has no other under way."""
+    """Begin a turn of this person, in a conversation that has no other turn under way."""
     update = message(person.id, place=place, external_id=f"{place}-{store.node}")
     accepted = await store.inbox.accept(update, queue_max=9)
     (claimed,) = [c for c in await store.turns.claim(limit=1) if c.lease.turn == accepted.turn]
@@ -85,7 +93,8 @@ async def test_of_a_hundred_at_once_ten_get_the_room_for_ten(
 
 
 async def test_while_turns_settle_no_room_is_seen_twice(peers: list[Store], ada: Person) -> None:
-    """What moves from reserved to spent is always in one of the two."""
+    # An amount that moves from reserved to spent must be counted in one of the two at every
+    # instant.
     claimed = [await begin(peers[0], ada, f"room-{n}") for n in range(60)]
 
     async def work(each: Claimed, store: Store) -> bool:
@@ -209,6 +218,50 @@ async def test_a_drain_gives_the_room_back(store: Store, ada: Person) -> None:
     assert await has_room(store, second, 100)
 
 
+async def test_an_interrupted_attempt_is_charged_what_is_known_of_it(
+    store: Store, ada: Person
+) -> None:
+    first = await begin(store, ada)
+    assert await has_room(store, first, 70)
+    spent = Spent(
+        agent="main", usage=Usage(input_tokens=15, output_tokens=5, model_calls=1), cost=3
+    )
+
+    await store.turns.interrupt(first.lease, Interruption.SHUTDOWN, attempts_max=3, spent=spent)
+
+    told = (await ada.says("/usage")).reply.splitlines()
+    assert told[-1] == "You in all: 0 turns, 15 tokens in (0% cached), 5 out, cost 0.000003"
+    second = await begin(store, ada, "other")
+    assert not await has_room(store, second, 81)
+    assert await has_room(store, second, 80)
+    await end(store, second)
+    await store.nodes.resume(GO_ON, limit=10)
+    again = await claim_one(store)
+    await end(store, again, 10, cost=2)
+    told = (await ada.says("/usage")).reply.splitlines()
+    assert told[-1] == "You in all: 1 turn, 25 tokens in (0% cached), 5 out, cost 0.000005"
+    record = await store.diagnostics.record(again.lease.session)
+    (interrupted,) = only(AttemptInterrupted, record.events)
+    assert (interrupted.usage, interrupted.cost) == (spent.usage, spent.cost)
+    (settled,) = only(TurnSettled, record.events)
+    assert settled.usage == Usage(input_tokens=25, output_tokens=5, model_calls=2)
+    assert settled.cost == 5
+
+
+async def test_a_turn_that_asks_nothing_more_is_counted_for_its_earlier_attempts(
+    store: Store, ada: Person
+) -> None:
+    first = await begin(store, ada)
+    spent = Spent(agent="main", usage=Usage(input_tokens=15, model_calls=1))
+    await store.turns.interrupt(first.lease, Interruption.RESTART, attempts_max=3, spent=spent)
+    await store.nodes.resume(GO_ON, limit=10)
+
+    await end(store, await claim_one(store))
+
+    told = (await ada.says("/usage")).reply.splitlines()
+    assert told[-1] == "You in all: 1 turn, 15 tokens in (0% cached), 0 out, price unknown"
+
+
 async def test_stopping_a_turn_does_not_make_it_free(store: Store, ada: Person) -> None:
     first, second = await begin(store, ada), await begin(store, ada, "other")
     assert await has_room(store, first, 70)
@@ -322,3 +375,59 @@ async def test_usage_says_so_where_several_people_spent(store: Store, ada: Perso
 
     assert _tokens(reply, "This conversation today, 2 people") == 50
     assert _tokens(reply, "You today") == 30
+
+
+@pytest.mark.parametrize("scope", list(BudgetScope))
+async def test_what_was_read_and_written_is_gone_from_each_budget(
+    store: Store, ada: Person, scope: BudgetScope
+) -> None:
+    limits = msgspec.structs.replace(DailyBudgets(), **{scope: Budget(tokens=100)})
+    for _ in range(2):
+        settlement = Settlement(
+            outcome=Outcome.DONE,
+            reason="stop",
+            agent="main",
+            usage=Usage(input_tokens=20, output_tokens=10, model_calls=1),
+        )
+        await ada.says("hello")
+        await store.turns.settle((await claim_one(store)).lease, settlement)
+    await ada.says("hello")
+    claimed = await claim_one(store)
+
+    refused = await store.budgets.reserve(room(claimed, 41), limits=limits)
+
+    assert refused is not None
+    assert (refused.scope, refused.spent) == (scope, 60)
+    assert await store.budgets.reserve(room(claimed, 40), limits=limits) is None
+
+
+async def test_the_costs_of_a_day_add_up(store: Store, ada: Person) -> None:
+    limits = DailyBudgets(person=Budget(money=100))
+    for _ in range(2):
+        await end(store, await begin_again(store, ada), 1, cost=40)
+
+    refused = await store.budgets.reserve(
+        room(await begin_again(store, ada), 1, money=21), limits=limits
+    )
+
+    assert refused is not None
+    assert refused.spent == 80
+
+
+async def begin_again(store: Store, person: Person) -> Claimed:
+    """Begin the next turn in this person's home."""
+    await person.says("hello")
+    return await claim_one(store)
+
+
+async def test_a_turn_that_waits_for_an_answer_reserves_nothing(store: Store, ada: Person) -> None:
+    # Nobody knows how long it waits, and its next call reserves again.
+    waiting = await begin(store, ada)
+    assert await has_room(store, waiting, 100)
+    asked = AnswerAwaited(
+        turn=waiting.lease.turn, attempt=1, question=QuestionId("qst_1"), text="Pay?", call=None
+    )
+
+    await store.turns.wait(waiting.lease, asked)
+
+    assert await has_room(store, await begin(store, ada, "other"), 100)

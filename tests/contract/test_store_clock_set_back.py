@@ -1,7 +1,8 @@
-"""What the store does when the wall clock is set back, while it runs or before it starts again.
+"""Checks what the store does when the wall clock is set back, while it runs or before it starts
+again.
 
-What is ready is ready whatever the clock says, and is served in the order in which it came. What
-must wait does not wait for longer than it was to wait at first.
+What is ready stays ready whatever the clock says, and is served in the order in which it came. What
+must wait does not wait for longer than it would have waited without the change.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,8 +25,8 @@ from perdure.ports.people.access import PlacedArrival
 from perdure.ports.records.media import FetchedFile
 from perdure.store.operations.people.access import WRONG_MAX
 from perdure.store.store import Store
-from perdure.testkit.stores import GO_ON, Person, claim_one, message, only, settle
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.stores import GO_ON, Person, claim_one, message, only, settle
+from perdure.testkit.simulator.system import VirtualClock
 
 OpenStore = Callable[[], Awaitable[Store]]
 CHAT = "chat"
@@ -86,7 +87,7 @@ async def test_queued_turns_are_claimed_in_their_order(
 async def test_what_comes_while_the_clock_is_behind_is_served_after_what_was_there(
     store: Store, ada: Person, clock: VirtualClock
 ) -> None:
-    """A few at a time, while more come and the clock goes back and forth."""
+    # A few turns are claimed at a time, while more messages come and the clock goes back and forth.
     waiting = [f"early {nth}" for nth in range(6)]
     for place in waiting:
         await send(store, ada, place=place)
@@ -106,7 +107,7 @@ async def test_a_first_turn_is_not_held_back_for_longer_than_before(
     person = Person(store, ada.id, place="there", menu=KEEPER)
     await person.is_answered("one", "two")
     await person.says("/new")
-    await claim_one(store)  # what the agent wants to remember
+    await claim_one(store)  # the errand that keeps memories
     await person.says("three")
 
     store = await set_back()
@@ -119,7 +120,7 @@ async def test_a_first_turn_is_not_held_back_for_longer_than_before(
 async def test_a_hold_from_before_the_clock_was_set_back_lasts_no_longer(
     store: Store, ada: Person, set_back: OpenStore, clock: VirtualClock
 ) -> None:
-    """The first turn comes after that."""
+    # The first turn of the new session comes after the clock was set back.
     person = Person(store, ada.id, place="there", menu=KEEPER)
     await person.is_answered("one", "two")
     await person.says("/new")
@@ -282,11 +283,11 @@ async def test_a_sticker_is_waited_for_no_longer_than_before(
     assert (await store.stickers.meet(fetch)).is_new
     picture = FetchedFile(mime="image/webp", name="", size=1, digest="0" * 64)
     await store.stickers.describe(fetch, picture, agent="")
-    await claim_one(store)  # the errand, which never comes to its end
+    await claim_one(store)  # the errand, which is never settled
 
     store = await set_back()
 
-    for _ in range(3):  # its row waits anew, then it does so for the errand
+    for _ in range(3):  # first its row waits again, and then for the errand
         for waiting in await store.fetches.take(adapters=[CHAT], limit=9):
             await store.stickers.meet(waiting)
         clock.advance(WAIT_MS / 1000)

@@ -1,7 +1,7 @@
-"""Every command on both databases, through the door that people use.
+"""Checks every command on both databases, through the door that people use.
 
-After each test everything stored must be sound, and a repeat of each command must have changed
-nothing: the speaker here says everything twice.
+After each test everything stored must be sound. The speaker sends every update twice, and the
+second delivery must change nothing.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,16 +15,19 @@ from perdure.domain.inbound.updates import Accepted, UpdateEffect
 from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
+    NoticePosted,
+    Recorded,
+    TurnQueued,
+)
+from perdure.domain.journal.options import NONE, Options
+from perdure.domain.journal.session_events import (
     CommandTaken,
     Compacted,
     CompactionDropped,
     CompactionFailed,
     HeadMoved,
-    NoticePosted,
-    Recorded,
     SessionClosed,
     TitleSet,
-    TurnQueued,
 )
 from perdure.domain.journal.transcript import entries_of
 from perdure.domain.kinds import TurnKind
@@ -35,7 +38,7 @@ from perdure.domain.prompt.prompt import TextBlock, messages_of
 from perdure.ports.records.history import Page, Snapshot
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.stores import (
     GO_ON,
     Person,
     claim_one,
@@ -47,7 +50,7 @@ from perdure.testkit.stores import (
     settle,
     turn_of,
 )
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.system import VirtualClock
 
 MENU = Menu(
     agents={"main": AgentOffer(), "backup": AgentOffer(), "keeper": AgentOffer(has_memory=True)},
@@ -56,6 +59,8 @@ MENU = Menu(
 
 
 class Alive(Protocol):
+    """Names the processes that are running, newest last."""
+
     alive: list[Store]
 
 
@@ -73,7 +78,7 @@ async def problems(store: Store) -> list[str]:
 
 
 class Talk:
-    """One person in one conversation, and the runner that answers."""
+    """Plays one person in one conversation, and the runner that answers."""
 
     def __init__(
         self, store: Store, person: Person, clock: VirtualClock, *, place: str = "home"
@@ -86,21 +91,29 @@ class Talk:
         self.menu = MENU
 
     async def picture(self, name: str) -> Attachment:
-        """Upload a picture, which is named by no message yet."""
+        """Upload a picture that no message names yet."""
         media = await self.store.media.put(
             name.encode(), mime="image/png", name=name, principal=self.person.id
         )
         return Attachment(media=media.id, mime=media.mime, name=media.name)
 
     async def say(
-        self, text: str, *, busy: Busy = Busy.QUEUE, attachments: tuple[Attachment, ...] = ()
+        self,
+        text: str,
+        *,
+        busy: Busy = Busy.QUEUE,
+        attachments: tuple[Attachment, ...] = (),
+        options: Options = NONE,
     ) -> Accepted:
-        """Delivered twice, as platforms do: the second time nothing happens."""
+        """Send a message twice, as platforms may deliver it. Checks that the second delivery
+        changes nothing."""
         self._sent += 1
         self._clock.advance(1)
         external_id = f"{self._place}-{self._sent}"
         update = message(self.person.id, text, external_id=external_id, place=self._place)
-        update = msgspec.structs.replace(update, busy=busy, attachments=attachments)
+        update = msgspec.structs.replace(
+            update, busy=busy, attachments=attachments, options=options
+        )
         accepted = await self.store.inbox.accept(update, queue_max=100, menu=self.menu)
         before = await self._everything()
         again = await self.store.inbox.accept(update, queue_max=100, menu=self.menu)
@@ -148,7 +161,7 @@ class Talk:
         return [entry.text for turn in chain for entry in entries_of(turn)]
 
     async def told(self) -> list[str]:
-        """What the model would be told of the conversation."""
+        """Return what the model would be told of the conversation."""
         head = await self.head()
         if head is None:
             return []
@@ -192,7 +205,7 @@ class TestUndo:
         assert await talk.told() == ["one", "on one"]
         assert await talk.outcome(second) == "done"
 
-    async def test_several_at_once(self, talk: Talk) -> None:
+    async def test_several_turns_are_undone_at_once(self, talk: Talk) -> None:
         await talk.exchange("one", "two", "three")
 
         undone = await talk.say("/undo 2")
@@ -200,7 +213,7 @@ class TestUndo:
         assert undone.reply == "Undone, 2 turns:\n\ntwo\n\nthree"
         assert await talk.transcript() == ["one", "on one"]
 
-    async def test_more_than_there_are(self, talk: Talk) -> None:
+    async def test_an_undo_of_more_turns_than_there_are_undoes_all(self, talk: Talk) -> None:
         await talk.exchange("one", "two")
 
         undone = await talk.say("/undo 1000")
@@ -209,11 +222,11 @@ class TestUndo:
         assert await talk.head() is None
         assert (await talk.say("/undo")).reply == "Nothing to undo."
 
-    async def test_nothing_to_undo_at_the_beginning(self, talk: Talk) -> None:
+    async def test_an_undo_at_the_beginning_finds_nothing(self, talk: Talk) -> None:
         assert (await talk.say("/undo")).reply == "Nothing to undo."
         assert not only(HeadMoved, await recorded_in(talk))
 
-    async def test_a_turn_that_runs_is_stopped_and_counts_as_one(self, talk: Talk) -> None:
+    async def test_a_running_turn_is_stopped_and_counts_as_one(self, talk: Talk) -> None:
         await talk.exchange("one")
         running = await talk.say("two")
         claimed = await claim_one(talk.store)
@@ -250,7 +263,7 @@ class TestUndo:
         assert await talk.outcome(turn_of(cut)) == "interrupted"
         assert await talk.transcript() == ["one", "on one"]
 
-    async def test_it_is_the_words_as_they_stand_that_are_told(self, talk: Talk) -> None:
+    async def test_the_reply_repeats_the_words_as_they_stand(self, talk: Talk) -> None:
         await talk.say("one")
         claimed = await claim_one(talk.store)
         await talk.say("and also", busy=Busy.STEER)
@@ -306,7 +319,7 @@ class TestRedo:
         assert told.ended == (running.lease.turn,)
         assert await talk.transcript() == ["one", "on one", "three", ""]
 
-    async def test_it_survives_a_restart(
+    async def test_a_redo_survives_a_restart(
         self, talk: Talk, restart: Callable[[], Awaitable[Store]]
     ) -> None:
         await talk.exchange("one", "two")
@@ -345,7 +358,7 @@ class TestRetry:
         assert again.text == "what is this\n\nand that"
         assert again.attachments == (picture, sketch)
 
-    async def test_after_a_failure(self, talk: Talk) -> None:
+    async def test_a_failed_turn_can_be_retried(self, talk: Talk) -> None:
         await talk.say("one")
         await settle(talk.store, await claim_one(talk.store), "", outcome=Outcome.FAILED)
 
@@ -353,7 +366,7 @@ class TestRetry:
 
         assert await talk.transcript() == ["one", "on one"]
 
-    async def test_while_it_runs(self, talk: Talk) -> None:
+    async def test_a_running_turn_is_ended_and_asked_again(self, talk: Talk) -> None:
         running = await talk.say("one")
         await claim_one(talk.store)
 
@@ -363,7 +376,7 @@ class TestRetry:
         await talk.answer(asked)
         assert await talk.transcript() == ["one", "on one"]
 
-    async def test_it_runs_before_everything_that_waits(self, talk: Talk) -> None:
+    async def test_a_retry_runs_before_everything_that_waits(self, talk: Talk) -> None:
         await talk.say("one")
         claimed = await claim_one(talk.store)
         await talk.say("two")
@@ -377,9 +390,7 @@ class TestRetry:
         await talk.answer(text="on two")
         assert await talk.transcript() == ["one", "on one", "two", "on two"]
 
-    async def test_of_a_turn_shared_with_another_session_it_runs_first_too(
-        self, talk: Talk
-    ) -> None:
+    async def test_a_retry_of_a_shared_turn_runs_first_too(self, talk: Talk) -> None:
         await talk.exchange(*(f"earlier {n}" for n in range(5)))
         await talk.say("/branch")
         await talk.say("waits")
@@ -390,7 +401,7 @@ class TestRetry:
         await talk.answer(asked, "anew")
         assert (await talk.transcript())[-2:] == ["earlier 4", "anew"]
 
-    async def test_said_twice_it_goes_back_once(self, talk: Talk) -> None:
+    async def test_a_retry_that_is_repeated_goes_back_once(self, talk: Talk) -> None:
         await talk.exchange("one", "two")
         first = await talk.say("/retry")
 
@@ -401,7 +412,7 @@ class TestRetry:
         await talk.answer(second)
         assert await talk.transcript() == ["one", "on one", "two", "on two"]
 
-    async def test_one_that_has_not_begun_can_be_undone(self, talk: Talk) -> None:
+    async def test_a_retry_that_has_not_begun_can_be_undone(self, talk: Talk) -> None:
         await talk.exchange("one", "two")
         await talk.say("/retry")
 
@@ -413,13 +424,13 @@ class TestRetry:
         await talk.say("/redo")
         assert await talk.transcript() == ["one", "on one", "two", "on two"]
 
-    async def test_with_another_agent(self, talk: Talk, one: TurnId) -> None:
+    async def test_a_retry_asks_the_agent_that_is_chosen_now(self, talk: Talk, one: TurnId) -> None:
         await talk.say("/agent backup")
         await talk.say("/retry")
 
         assert queued(await claim_one(talk.store)).agent == "backup"
 
-    async def test_of_nothing(self, talk: Talk) -> None:
+    async def test_a_retry_of_nothing_is_answered_in_words(self, talk: Talk) -> None:
         asked = await talk.say("/retry")
 
         assert (asked.reply, asked.turn) == ("Nothing to retry.", None)
@@ -483,7 +494,7 @@ class TestBranch:
         view = await talk.store.archive.session(branched.session, principal=None)
         assert view.title == "A trip (branch)"
 
-    async def test_of_nothing(self, talk: Talk) -> None:
+    async def test_a_branch_of_nothing_is_an_empty_session(self, talk: Talk) -> None:
         await talk.say("/branch")
 
         assert await talk.transcript() == []
@@ -548,7 +559,7 @@ class TestRotation:
         assert (await talk.say("/resume")).session == new
         assert await talk.transcript() == ["two", "on two"]
 
-    async def test_resume_by_title_and_by_id(self, talk: Talk, one: TurnId) -> None:
+    async def test_resume_finds_a_session_by_title_and_by_id(self, talk: Talk, one: TurnId) -> None:
         await talk.say("/title The Trip")
         old = await talk.session()
         other = (await talk.say("/new")).session
@@ -609,7 +620,7 @@ class TestRotation:
         assert begun.reply.startswith(f"A new session about {view.title}.")
         assert (await talk.say("/new \x07")).reply.startswith("A new session.")
 
-    async def test_titles(self, talk: Talk) -> None:
+    async def test_a_title_is_given_shown_and_bounded(self, talk: Talk) -> None:
         assert "no title" in (await talk.say("/title")).reply
         named = await talk.say("/title  A trip\nto Oslo")
 
@@ -673,7 +684,7 @@ class TestTheLine:
         taken = only(CommandTaken, await recorded_in(talk))[-1]
         assert (taken.command, taken.turn) == ("queue", added.turn)
 
-    async def test_queue_with_nothing_before_it(self, talk: Talk) -> None:
+    async def test_queue_with_nothing_before_it_is_answered_now(self, talk: Talk) -> None:
         added = await talk.say("/queue one")
 
         assert "answering now" in added.reply
@@ -703,7 +714,7 @@ class TestTheLine:
         await talk.answer()
 
     @pytest.mark.parametrize("command", ["queue", "steer", "background"])
-    async def test_they_need_words(self, talk: Talk, command: str) -> None:
+    async def test_queue_steer_and_background_need_words(self, talk: Talk, command: str) -> None:
         refused = await talk.say(f"/{command}")
 
         assert "needs something after it" in refused.reply
@@ -732,7 +743,7 @@ class TestTheLine:
         stopped = await talk.say("/stop all")
 
         assert stopped.reply == "Stopped 4 turns."
-        assert await talk.waiting() == ["beside"]  # that it was stopped is its result
+        assert await talk.waiting() == ["beside"]  # the result says that it was stopped
 
     async def test_stop_of_an_interrupted_turn_is_a_stop(self, talk: Talk) -> None:
         cut = await talk.say("one")
@@ -743,14 +754,14 @@ class TestTheLine:
         assert await talk.outcome(turn_of(cut)) == "stopped"
         assert (await talk.store.nodes.resume(GO_ON, limit=5)).recorded == []
 
-    async def test_stop_of_the_oldest_that_waits(self, talk: Talk) -> None:
+    async def test_stop_takes_the_oldest_that_waits(self, talk: Talk) -> None:
         first = await talk.say("one")
         await talk.say("two")
 
         assert (await talk.say("/stop")).reply == "Stopped. 1 more message waits."
         assert await talk.outcome(turn_of(first)) == "stopped"
 
-    async def test_stop_of_the_newest_errand(self, talk: Talk, one: TurnId) -> None:
+    async def test_stop_takes_the_newest_errand(self, talk: Talk, one: TurnId) -> None:
         await talk.say("/background first")
         newest = await talk.say("/background second")
         await talk.say("/new")
@@ -759,7 +770,7 @@ class TestTheLine:
 
         assert (stopped.reply, stopped.ended) == ("Stopped.", (newest.turn,))
 
-    async def test_stop_of_nothing_and_of_nonsense(self, talk: Talk) -> None:
+    async def test_stop_of_nothing_or_of_nonsense_stops_nothing(self, talk: Talk) -> None:
         assert (await talk.say("/stop")).reply == "Nothing is running here."
         running = await talk.say("one")
         await claim_one(talk.store)
@@ -786,7 +797,7 @@ class TestBackground:
         assert await talk.transcript() == ["one", "on one", "look it up", came.answer]
         assert await talk.store.turns.claim(limit=5) == []
 
-    async def test_nobody_waits_for_it(self, talk: Talk) -> None:
+    async def test_nobody_waits_for_an_errand(self, talk: Talk) -> None:
         await talk.say("one")
         running = await claim_one(talk.store)
 
@@ -827,7 +838,7 @@ class TestBackground:
         assert "ended as stopped" in queued(await claim_one(talk.store)).answer
         assert await flush(talk.store, errand.lease, "late") == [errand.lease]
 
-    async def test_one_that_crashed_too_often_comes_back(self, talk: Talk) -> None:
+    async def test_an_errand_that_crashed_too_often_comes_back(self, talk: Talk) -> None:
         await talk.say("/background try")
         errand = await claim_one(talk.store)
 
@@ -835,7 +846,7 @@ class TestBackground:
 
         assert "interrupted too often" in queued(await claim_one(talk.store)).answer
 
-    async def test_it_survives_a_crash(
+    async def test_an_errand_survives_a_crash(
         self, talk: Talk, restart: Callable[[], Awaitable[Store]]
     ) -> None:
         sent = await talk.say("/background try")
@@ -851,7 +862,7 @@ class TestBackground:
         assert queued(await claim_one(talk.store)).origin == sent.turn
 
     @pytest.mark.parametrize("command", ["/new", "/branch", "/resume"])
-    async def test_it_comes_to_the_session_that_is_live_then(
+    async def test_a_result_comes_to_the_session_that_is_live_then(
         self, talk: Talk, command: str
     ) -> None:
         await talk.exchange("one")
@@ -890,7 +901,7 @@ class TestBackground:
         result = await claim_one(talk.store)
         assert result.lease.session == await talk.session() != claimed.lease.session
 
-    async def test_its_session_is_not_listed_and_cannot_be_resumed(
+    async def test_an_errands_session_is_not_listed_and_cannot_be_resumed(
         self, talk: Talk, one: TurnId
     ) -> None:
         await talk.say("/background try")
@@ -918,6 +929,16 @@ class TestChoices:
         assert queued(await claim_one(store)).agent == "backup"
         await other.say("three")
         assert queued(await claim_one(store)).agent == ""
+
+    async def test_the_other_agents_are_offered_as_buttons(self, talk: Talk) -> None:
+        taken = await talk.say("/agent")
+
+        offered = only(CommandTaken, taken.recorded)[0].choices
+        assert offered == tuple(f"/agent {name}" for name in MENU.agents if name != "main")
+        assert "/agent main" not in offered
+        chosen = await talk.say(offered[0])
+        assert "answers here from now on" in chosen.reply
+        assert only(CommandTaken, chosen.recorded)[0].choices == ()
 
     async def test_an_agent_that_is_gone_is_not_said_to_answer(self, talk: Talk) -> None:
         await talk.say("/agent backup")
@@ -955,7 +976,58 @@ class TestChoices:
         await talk.say("/persona none")
         assert "none" in (await talk.say("/persona")).reply
 
-    async def test_home(self, talk: Talk) -> None:
+    async def test_thinking_is_chosen_for_one_conversation(
+        self, talk: Talk, store: Store, ada: Person, clock: VirtualClock
+    ) -> None:
+        other = Talk(store, ada, clock, place="work")
+
+        assert (await talk.say("/think HIGH")).reply.endswith("thinking high, chosen with /think.")
+        assert "/think low" in (await talk.say("/think very hard")).reply
+        await talk.say("one")
+        claimed = await claim_one(store)
+        assert queued(claimed).asking.reasoning_effort == "high"
+        await settle(store, claimed, "on one")
+        await talk.say("/background two")
+        errand = await claim_one(store)
+        assert queued(errand).effort == "high"
+        await settle(store, errand, "on two")
+        await settle(store, await claim_one(store), "It is so.")
+
+        assert "Thinking stays high, as /think set it." in (await talk.say("/new")).reply
+        await talk.say("three")
+        claimed = await claim_one(store)
+        assert queued(claimed).effort == "high"
+        await settle(store, claimed, "on three")
+        await talk.say("/think off")
+        await talk.say("/retry")
+        assert queued(await claim_one(store)).asking.reasoning_effort == "none"
+        await other.say("four")
+        assert queued(await claim_one(store)).effort == ""
+
+    async def test_a_call_says_itself_how_much_its_model_reasons(self, talk: Talk) -> None:
+        await talk.say("/think high")
+        await talk.say("one", options=Options(reasoning_effort="low"))
+
+        assert queued(await claim_one(talk.store)).asking == Options(reasoning_effort="low")
+
+    async def test_the_words_for_thinking_are_offered_as_buttons(self, talk: Talk) -> None:
+        agents = {"main": msgspec.structs.replace(MENU.agents["main"], reasoning="low")}
+        plain = await talk.say("/think")
+        assert plain.reply.startswith("Thinking as the model does. Available: low, medium, high")
+        assert "thinking as the model does" in (await talk.say("/status")).reply
+
+        talk.menu = msgspec.structs.replace(MENU, agents=agents)
+        assert (await talk.say("/think")).reply.startswith("Thinking low, as configured. ")
+        offered = only(CommandTaken, plain.recorded)[0].choices
+        assert offered == ("/think low", "/think medium", "/think high", "/think off")
+        await talk.say(offered[2])
+        assert "thinking high, chosen with /think" in (await talk.say("/status")).reply
+        again = only(CommandTaken, (await talk.say("/think")).recorded)[0].choices
+        assert ("/think high" in again, "/think default" in again) == (False, True)
+        assert "low, as configured" in (await talk.say("/think default")).reply
+        assert "Thinking stays" not in (await talk.say("/new")).reply
+
+    async def test_home_is_set_by_its_command(self, talk: Talk) -> None:
         assert "home" in (await talk.say("/home")).reply
 
 
@@ -977,7 +1049,7 @@ class TestCompaction:
         assert notice.text.startswith("Compacted: 2 turns")
         assert only(Compacted, await recorded_in(talk))[0].upto == turns[1]
 
-    async def test_the_view_changes_with_it(self, talk: Talk) -> None:
+    async def test_a_compaction_changes_the_view(self, talk: Talk) -> None:
         await talk.exchange("one", "two", "three")
         before = (await claim_one_of(talk, "four")).view
         await talk.say("/stop")
@@ -985,7 +1057,7 @@ class TestCompaction:
 
         assert (await claim_one_of(talk, "five")).view != before
 
-    async def test_off_shows_everything_again(self, talk: Talk) -> None:
+    async def test_compact_off_shows_everything_again(self, talk: Talk) -> None:
         await talk.exchange("one", "two", "three", "four")
         await compacted(talk, "first")
         await talk.exchange(*(f"more {n}" for n in range(KEEP_TURNS_MAX + 2)))
@@ -999,7 +1071,7 @@ class TestCompaction:
         assert (await talk.told())[0] == "one"
         assert "Nothing is compacted" in (await talk.say("/compress off")).reply
 
-    async def test_a_branch_shares_it(self, talk: Talk) -> None:
+    async def test_a_branch_shares_the_summary(self, talk: Talk) -> None:
         await talk.exchange("one", "two", "three", "four")
         await compacted(talk)
         await talk.say("/branch")
@@ -1008,7 +1080,7 @@ class TestCompaction:
         await talk.say("/compact off")
         assert (await talk.told())[0] == "one"
 
-    async def test_undone_far_enough_it_is_out_of_force(self, talk: Talk) -> None:
+    async def test_a_summary_whose_turns_are_undone_is_out_of_force(self, talk: Talk) -> None:
         await talk.exchange("one", "two", "three", "four")
         await compacted(talk)
 
@@ -1025,7 +1097,7 @@ class TestCompaction:
 
         assert (nothing.reply, nothing.turn) == ("There is nothing to compact yet.", None)
 
-    async def test_one_at_a_time(self, talk: Talk) -> None:
+    async def test_a_second_compaction_is_refused_while_one_runs(self, talk: Talk) -> None:
         await talk.exchange("one", "two", "three")
         await talk.say("/compact")
 
@@ -1061,7 +1133,7 @@ class TestCompaction:
 
         assert "not shorter" in only(CompactionFailed, await recorded_in(talk))[0].reason
 
-    async def test_one_that_comes_too_late_is_left(self, talk: Talk) -> None:
+    async def test_a_summary_that_comes_too_late_is_left(self, talk: Talk) -> None:
         await talk.exchange("one", "two", "three", "four")
         await talk.say("/compact")
         errand = await claim_one(talk.store)
@@ -1095,7 +1167,7 @@ class TestCompaction:
         await settle(talk.store, errand, "brief")
         assert (await talk.told())[0] == background("brief")
 
-    async def test_it_can_be_stopped(self, talk: Talk) -> None:
+    async def test_a_compaction_can_be_stopped(self, talk: Talk) -> None:
         await talk.exchange("one", "two", "three")
         await talk.say("/compact")
 
@@ -1112,10 +1184,43 @@ class TestAsking:
 
         listed = (await talk.say("/sessions")).reply.splitlines()
 
-        assert listed[0].startswith(new)
+        assert listed[0].startswith("1. ")
+        assert new in listed[0]
         assert "here" in listed[0]
-        assert listed[1].startswith(old)
-        assert "A trip" in listed[1]
+        assert listed[1].startswith("2. A trip")
+        assert old in listed[1]
+
+    async def test_a_listed_session_is_resumed_by_its_number(self, talk: Talk, one: TurnId) -> None:
+        old = await talk.session()
+        new = (await talk.say("/new")).session
+
+        assert "the one you are in" in (await talk.say("/resume 1")).reply
+        assert "no other session 3" in (await talk.say("/resume 3")).reply
+        assert "no other session 0" in (await talk.say("/resume 0")).reply
+        assert await talk.session() == new
+        assert (await talk.say("/resume 2")).session == old
+
+    async def test_a_session_that_is_called_like_a_number_is_found_by_its_title(
+        self, talk: Talk, one: TurnId
+    ) -> None:
+        await talk.say("/title 1")
+        old = await talk.session()
+        await talk.say("/new")
+
+        assert (await talk.say("/resume 1")).session == old
+
+    async def test_a_status_names_the_model_the_window_and_what_is_beside(self, talk: Talk) -> None:
+        talk.menu = Menu(agents={"main": AgentOffer(model="llama-9", context_tokens=1000)})
+        await measured(talk, "one", tokens=250)
+        await talk.say("/background dig")
+
+        status = (await talk.say("/status")).reply
+
+        assert "agent main (llama-9)" in status
+        assert "1 in the background" in status
+        assert "about 250 tokens of context, 25% of the 1,000 that the model takes" in status
+        await settle(talk.store, await claim_one(talk.store), "found")
+        assert "background" not in (await talk.say("/status")).reply
 
     async def test_words_are_found_in_ones_own_messages_only(
         self, talk: Talk, bob: Person, store: Store, clock: VirtualClock
@@ -1136,7 +1241,9 @@ class TestAsking:
 
         assert "by the lake" in (await talk.say("/sessions heron")).reply
 
-    async def test_why(self, talk: Talk, bob: Person, store: Store, clock: VirtualClock) -> None:
+    async def test_why_explains_a_turn_a_message_or_a_command(
+        self, talk: Talk, bob: Person, store: Store, clock: VirtualClock
+    ) -> None:
         assert "Nothing has happened" in (await talk.say("/why")).reply
         (turn,) = await talk.exchange("one")
 
@@ -1187,7 +1294,8 @@ class TestAsking:
     async def test_a_restart_is_known_again_by_who_gave_which_command(
         self, store: Store, clock: VirtualClock
     ) -> None:
-        """Each is delivered twice, and the second time it must be told as what it was."""
+        # Each command is delivered twice, and the second delivery must be reported with the effect
+        # of the first.
         root = await store.principals.ensure("root", role="operator")
         talk = Talk(store, Person(store, root.id), clock, place="console")
 
@@ -1230,7 +1338,7 @@ async def compacted(talk: Talk, summary: str = "brief") -> None:
 
 
 async def measured(talk: Talk, text: str, *, tokens: int) -> TurnId:
-    """An exchange after which the model reads so many tokens."""
+    """Run an exchange after which the model reads this many tokens."""
     await talk.say(text)
     claimed = await claim_one(talk.store)
     settlement = Settlement(

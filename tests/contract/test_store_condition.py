@@ -1,4 +1,5 @@
-"""Whether the store takes messages now: what it refuses is noticed, and so is that it is over."""
+"""Checks how the store reports whether it takes messages now: its refusals are noticed, and so is
+their end."""
 
 import asyncio
 import math
@@ -7,15 +8,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.untyped_rows import rows
 
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Ambiguous, PerdureError, Transient
 from perdure.store import condition as module
 from perdure.store.drivers.sqlite import SqliteDriver
-from perdure.store.statement import MakeOp, NotRun, Op, rows
+from perdure.store.statement import MakeOp, NotRun, Op
 from perdure.store.store import Store
-from perdure.testkit.stores import Person
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.stores import Person
+from perdure.testkit.simulator.system import VirtualClock
 
 GONE = Transient("the database is gone")
 
@@ -76,7 +78,7 @@ async def test_a_refused_call_is_trouble_whoever_made_it(store: Store) -> None:
 async def test_a_store_that_is_silent_is_in_trouble_and_asked_only_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here its one writer is held up. The answer, when it comes, ends the trouble."""
+    # The store's one writer is blocked here. Its answer, when it comes, ends the trouble.
     monkeypatch.setattr(module, "PATIENCE_S", 0.05)
     held, asked = threading.Event(), 0
     driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
@@ -113,7 +115,8 @@ async def test_a_store_that_is_silent_is_in_trouble_and_asked_only_once(
 
 
 async def test_a_look_in_trouble_writes_as_much_as_a_message(tmp_path: Path) -> None:
-    """A full disk takes less than that for a while, in what the file of the log has left."""
+    # A full disk may still take a smaller write for a while, in space that the file of the log has
+    # left.
     driver = SqliteDriver(tmp_path / "p.db", synchronous="OFF")
     store = Store(driver, clock=SystemClock(), entropy=SystemEntropy(), media=tmp_path)
     await store.open()

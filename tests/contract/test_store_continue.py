@@ -1,4 +1,4 @@
-"""`/continue`: an answer that was cut goes on, in a turn like any other."""
+"""Checks `/continue`: an answer that was cut off goes on, in a turn like any other."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from perdure.domain.prompt.prompt import Note, TextBlock
 from perdure.domain.turn.recovery import Policy, Resume
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.stores import (
     Person,
     assert_sound,
     claim_one,
@@ -68,7 +68,9 @@ async def test_a_cut_answer_goes_on_in_a_turn_of_its_own(store: Store, ada: Pers
     assert await notes_of(store, await claim_one(store)) == []
 
 
-async def test_it_is_retried_and_undone_like_any_turn(store: Store, ada: Person) -> None:
+async def test_a_continued_answer_is_retried_and_undone_like_any_turn(
+    store: Store, ada: Person
+) -> None:
     first = await cut(store, ada)
     await ada.says("/continue")
     await ends(store, await claim_one(store), "time.", reason=StopReason.STOP)

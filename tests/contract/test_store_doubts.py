@@ -1,4 +1,5 @@
-"""Parts of unknown fate wait for the platform's word in their place, and belong to nobody."""
+"""Checks that parts of unknown fate wait for the platform's answer and keep their place, and that
+no node owns them."""
 
 from collections.abc import Awaitable, Callable
 
@@ -8,8 +9,8 @@ from perdure.domain.delivery import PartState
 from perdure.domain.errors import Conflict
 from perdure.ports.delivery.outbox import Part
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, message, settle
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.stores import Person, claim_one, message, settle
+from perdure.testkit.simulator.system import VirtualClock
 
 CHAT = "chat"
 
@@ -33,7 +34,7 @@ async def stranded(store: Store) -> list[Part]:
     return await store.outbox.stranded(adapter=CHAT)
 
 
-async def test_it_is_asked_about_again_when_its_time_comes(
+async def test_a_part_in_doubt_is_asked_about_again_when_its_time_comes(
     store: Store, eve: Person, clock: VirtualClock
 ) -> None:
     await eve.is_answered("1", "ab", parts=("a", "b"))
@@ -53,7 +54,7 @@ async def test_it_is_asked_about_again_when_its_time_comes(
     assert (await take_one(store)).text == "b"
 
 
-async def test_it_survives_a_restart(
+async def test_a_doubt_survives_a_restart(
     store: Store, eve: Person, restart: Callable[[], Awaitable[Store]]
 ) -> None:
     await eve.is_answered("1", "a", parts=("a",))
@@ -65,7 +66,7 @@ async def test_it_survives_a_restart(
     assert [each.id for each in await stranded(reborn)] == [part.id]
 
 
-async def test_a_clock_that_was_set_back_does_not_hide_it(
+async def test_a_clock_that_was_set_back_does_not_hide_a_doubt(
     store: Store, eve: Person, clock: VirtualClock
 ) -> None:
     await eve.is_answered("1", "a", parts=("a",))
@@ -87,7 +88,7 @@ async def test_what_is_settled_is_in_no_doubt(store: Store, eve: Person) -> None
 
 
 class TestRivals:
-    async def test_they_are_the_other_parts_of_the_place(self, store: Store, eve: Person) -> None:
+    async def test_rivals_are_the_other_parts_of_the_place(self, store: Store, eve: Person) -> None:
         await eve.is_answered("1", "ab", parts=("a", "b"))
         elsewhere = Person(store, eve.id, adapter=CHAT, place="elsewhere")
         await elsewhere.is_answered("2", "c", parts=("c",))
@@ -104,7 +105,7 @@ class TestRivals:
     async def test_a_twin_is_being_sent_with_the_same_words(
         self, store: Store, eve: Person, text: str, has_twin: bool
     ) -> None:
-        """In another conversation of the same place."""
+        # The twin belongs to another conversation of the same place.
         await eve.is_answered("1", "same", parts=("same",))
         lost = await take_one(store)
         bobs = message(

@@ -1,4 +1,5 @@
-"""The `Fetches` port: a turn waits for its files, others behind it, and nothing comes twice."""
+"""Checks the `Fetches` port: a turn waits for its files, other turns wait behind it, and nothing
+comes twice."""
 
 import asyncio
 import os
@@ -26,8 +27,9 @@ from perdure.domain.outcomes import Busy
 from perdure.domain.prompt.prompt import MediaBlock, messages_of
 from perdure.domain.reading.texts import FileReading
 from perdure.ports.records.media import SHARDS, Fetch, FetchedFile, Late
+from perdure.store.operations.turns import queueing
 from perdure.store.store import Store
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.stores import (
     GO_ON,
     Person,
     assert_sound,
@@ -37,7 +39,7 @@ from perdure.testkit.stores import (
     settle,
     turn_of,
 )
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.system import VirtualClock
 
 OpenStore = Callable[[], Awaitable[Store]]
 CHAT = "chat"
@@ -53,7 +55,8 @@ async def send(
     album: str = "",
     busy: Busy = Busy.QUEUE,
 ) -> Accepted:
-    """From a platform; as a gateway with room does it, which begins what it can at once."""
+    """Send a message from a platform. Its turn begins at once if it can, as in a gateway with room
+    for it."""
     received = await store.inbox.accept_and_start(
         Update(
             address=Address(adapter=CHAT, account="bot", place="room"),
@@ -249,7 +252,7 @@ async def test_a_try_that_failed_is_made_again_when_it_is_due(
     (again,) = await take(store)
     assert (again.id, again.attempts) == (fetch.id, 2)
     with pytest.raises(Conflict):
-        await bring(store, fetch)  # by one who was away since the first try
+        await bring(store, fetch)  # from a reader that was away since the first try
     assert len(await bring(store, again)) == 1
 
 
@@ -307,6 +310,21 @@ async def test_what_we_let_go_of_is_free_at_once(store: Store, ada: Person) -> N
     assert len(await take(store)) == 1
 
 
+async def test_what_is_under_way_is_kept_when_the_rest_is_let_go_of(
+    store: Store, ada: Person
+) -> None:
+    await send(store, ada, "", FILE, update="u1")
+    (under_way,) = await take(store)
+    await send(store, ada, "", FILE, update="u2")
+    (unknown,) = await take(store)
+
+    assert await store.fetches.release(keep=(under_way,)) == 1
+
+    (again,) = await take(store)
+    assert (again.id, again.attempts) == (unknown.id, 2)
+    assert await store.fetches.release(keep=(under_way, unknown)) == 1, "that try was let go of"
+
+
 async def test_a_late_word_about_an_earlier_try_changes_nothing(store: Store, ada: Person) -> None:
     await send(store, ada, "", FILE, update="u1")
     (first,) = await take(store)
@@ -333,7 +351,7 @@ async def test_what_another_node_has_taken_is_not_ours_to_let_go(
 async def test_a_file_belongs_to_the_one_who_sent_it(
     store: Store, ada: Person, bob: Person
 ) -> None:
-    """Also where somebody else has opened the conversation."""
+    # The sender owns the file even if another person has opened the conversation.
     first = await send(store, ada, "hello", update="u1")
     await store.inbox.stop(turn_of(first), by=None)
     await send(store, bob, "", FILE, update="u2")
@@ -483,7 +501,7 @@ async def test_a_reset_lets_go_of_waiting_files(store: Store, ada: Person) -> No
 
 
 async def test_files_find_their_turn_where_it_has_moved(store: Store, ada: Person) -> None:
-    """One is on its way and one is here when the session that they came to is suspended."""
+    # When the session is suspended, one file is here and the other is still on its way.
     first = await send(store, ada, "deadly", update="u1")
     behind = await send(store, ada, "", FILE, FILE, update="u2")
     one, two = await take(store)
@@ -547,7 +565,8 @@ async def test_asking_again_keeps_what_was_fetched_and_tries_what_was_lost(
 
 
 async def test_a_retry_waits_for_its_file_ahead_of_what_is_ready(store: Store, ada: Person) -> None:
-    """It goes to the front of the line, which could be claimed a moment ago."""
+    # The retry goes to the front of the line, so the turn that could be claimed a moment ago now
+    # waits.
     await send(store, ada, "this", FILE, update="u1")
     (fetch,) = await take(store)
     await store.fetches.lost(fetch, "busy")
@@ -768,3 +787,22 @@ async def test_a_search_finds_what_files_say(store: Store, ada: Person) -> None:
     hits = await store.archive.search("zucchini", principal=ada.id, before=None, limit=10)
 
     assert [(hit.role, "zucchini" in hit.text) for hit in hits] == [("user", True)]
+
+
+async def test_the_words_beside_a_file_may_be_removed(store: Store, ada: Person) -> None:
+    await send(store, ada, "look at this", FILE, update="u1")
+
+    blank = await change(store, ada, UpdateKind.EDIT, "u1", "")
+
+    assert blank.effect is UpdateEffect.AMENDED
+
+
+async def test_an_album_without_end_becomes_several_turns(
+    store: Store, ada: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queueing, "ALBUM_EVENTS_MAX", 3)
+
+    pieces = [await send(store, ada, f"{n}", update=f"u{n}", album="a") for n in range(4)]
+
+    turns = [each.turn for each in pieces]
+    assert turns[0] == turns[1] == turns[2] != turns[3]

@@ -1,8 +1,9 @@
-"""Which words of a message were passed on is kept wherever the message goes."""
+"""Checks that the store keeps which words of a message were forwarded, wherever the message
+goes."""
 
 import pytest
 
-from perdure.domain.content.forwards import Forward, ForwardedText, told, with_forwards
+from perdure.domain.content.forwards import Forward, ForwardedText, forward_text, with_forwards
 from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
 from perdure.domain.journal.events import AnyEvent, SteerTaken, TurnAmended, TurnQueued
 from perdure.domain.kinds import UpdateKind
@@ -10,8 +11,8 @@ from perdure.domain.outcomes import Busy
 from perdure.ports.turns.turns import Claimed
 from perdure.store.operations.turns.session_queue import ALBUM_MS
 from perdure.store.store import Store
-from perdure.testkit.stores import assert_sound, claim_one, message, only, settle
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.stores import assert_sound, claim_one, message, only, settle
+from perdure.testkit.simulator.system import VirtualClock
 
 CHAT = "scripted"
 FORWARD = Forward(name="Bob", text="[Eve (eve)]\nhello")
@@ -21,7 +22,7 @@ CHANGED = with_forwards("changed", [FORWARD])
 
 
 class Group:
-    """Somebody in a group who passes things on."""
+    """Plays a person in a group who forwards messages."""
 
     def __init__(self, store: Store, update: Update) -> None:
         self.store = store
@@ -89,8 +90,8 @@ async def test_an_edit_brings_its_own_and_what_is_asked_again_has_it(
     assert words_of(*only(TurnAmended, changed.recorded)) == [CHANGED]
     assert queued_in(await claim_one(store)) == CHANGED
 
-    by_hand = await eve.says(ForwardedText(told(FORWARD)), edited="m1")
-    typed = ForwardedText(told(FORWARD))
+    by_hand = await eve.says(ForwardedText(forward_text(FORWARD)), edited="m1")
+    typed = ForwardedText(forward_text(FORWARD))
     assert words_of(*only(TurnAmended, by_hand.recorded)) == [typed, typed]
     assert queued_in(await claim_one(store)) == typed
 
@@ -107,10 +108,12 @@ async def test_pieces_of_an_album_that_become_one_text_keep_theirs(
     await eve.orders("/retry")
     words = queued_in(await claim_one(store))
     assert words.text == f"{PASSED_ON.text}\n\n{CHANGED.text}"
-    assert [words.text[each.start : each.end] for each in words.passed_on] == [told(FORWARD)] * 2
+    assert [words.text[each.start : each.end] for each in words.passed_on] == [
+        forward_text(FORWARD)
+    ] * 2
 
 
-async def test_a_steer_takes_it_along(store: Store, eve: Group) -> None:
+async def test_a_steer_takes_along_what_was_passed_on(store: Store, eve: Group) -> None:
     await eve.says(ForwardedText("work"))
     running = await claim_one(store)
     steered = await eve.says(PASSED_ON, busy=Busy.STEER)

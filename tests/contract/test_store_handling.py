@@ -1,4 +1,4 @@
-"""The `Handling` port, and whether the process before this one ended without a word."""
+"""Checks the `Handling` port, and whether a node knows that the process before it died."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Protocol
 from perdure.domain.address import Address
 from perdure.store.drivers.driver import Driver
 from perdure.store.store import Store
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 OpenStore = Callable[[], Awaitable[Store]]
 BOT = Address(adapter="chat", account="bot", place="")
@@ -33,7 +33,7 @@ async def test_each_account_counts_for_itself(store: Store) -> None:
 
 
 class Database(Protocol):
-    """One of the two, as the tests' home of it."""
+    """Describes the tests' home of one of the two databases."""
 
     def driver(self) -> Driver: ...
 

@@ -1,4 +1,5 @@
-"""The reading ports: what people see, what operators see, and nothing of anybody else's."""
+"""Checks the reading ports: what people see, what operators see, and that nobody sees what belongs
+to others."""
 
 import asyncio
 import contextlib
@@ -24,7 +25,7 @@ from perdure.domain.outcomes import CallEnding, Repeat
 from perdure.ports.people.access import Letter, PlacedArrival
 from perdure.ports.records.history import PAGE_BYTES, Page
 from perdure.store.store import Store
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.stores import (
     Person,
     claim_one,
     flush,
@@ -36,7 +37,7 @@ from perdure.testkit.stores import (
     tool_call,
     turn_of,
 )
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.system import VirtualClock
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -152,14 +153,14 @@ async def test_a_hit_in_a_long_text_is_the_part_around_the_words(store: Store, a
 
 
 class TestPagesOfBytes:
-    """Of five long messages, of which two and no more fit into a page."""
+    """Reads five long messages, of which exactly two fit into a page."""
 
     @pytest.fixture
     async def last(self, ada: Person) -> TurnId:
         texts = [f"{number} " + "x" * (PAGE_BYTES * 4 // 10) for number in range(5)]
         return [await ada.is_answered(text, "-") for text in texts][-1]
 
-    async def test_a_journal(self, store: Store, last: TurnId) -> None:
+    async def test_a_journal_is_read_in_pages_of_bytes(self, store: Store, last: TurnId) -> None:
         session = (await store.archive.turn(last, principal=None)).session
         pages: list[list[Recorded]] = []
         after = 0
@@ -171,7 +172,7 @@ class TestPagesOfBytes:
         assert seqs == list(range(1, len(seqs) + 1))
         assert [questions(page) for page in pages] == [["0", "1"], ["2", "3"], ["4"]]
 
-    async def test_a_chain(self, store: Store, last: TurnId) -> None:
+    async def test_a_chain_is_read_in_pages_of_bytes(self, store: Store, last: TurnId) -> None:
         pages: list[list[str]] = []
         head: TurnId | None = last
         while head is not None:
@@ -181,7 +182,7 @@ class TestPagesOfBytes:
 
         assert pages == [["3", "4"], ["1", "2"], ["0"]]
 
-    async def test_a_session(self, store: Store, last: TurnId) -> None:
+    async def test_a_session_is_read_in_pages_of_bytes(self, store: Store, last: TurnId) -> None:
         session = (await store.archive.turn(last, principal=None)).session
         pages: list[list[str]] = []
         before, has_more = None, True
@@ -192,9 +193,7 @@ class TestPagesOfBytes:
 
         assert pages == [["3", "4"], ["1", "2"], ["0"]]
 
-    async def test_one_that_is_longer_than_a_page_is_a_page(
-        self, store: Store, ada: Person
-    ) -> None:
+    async def test_a_turn_longer_than_a_page_is_a_page(self, store: Store, ada: Person) -> None:
         await ada.is_answered("first", "-")
         turn = await ada.is_answered("y" * (PAGE_BYTES * 2), "-")
         (events,) = await store.conversations.chain(turn, limit=1000)
@@ -208,7 +207,7 @@ class TestPagesOfBytes:
 
 
 def questions(events: Sequence[Recorded]) -> list[str]:
-    """The first words of what was asked."""
+    """Return the first word of each question."""
     return [queued.text.split()[0] for queued in only(TurnQueued, events)]
 
 
@@ -237,6 +236,8 @@ async def test_the_chain_follows_the_parents(store: Store, ada: Person) -> None:
     newest = await store.conversations.chain(turns[-1], limit=2)
     assert [turn[0].turn for turn in newest] == turns[2:]
     until = await store.conversations.chain(turns[-1], limit=100, until=turns[1])
+    for limit in (1, 2, 100):
+        assert await store.conversations.chain(turns[-1], limit=limit, until=turns[-1]) == []
     assert [turn[0].turn for turn in until] == turns[2:]
     assert await store.conversations.chain(TurnId("trn_nobody"), limit=10) == []
 
@@ -326,8 +327,8 @@ async def test_conversations_are_listed_by_when_they_were_used(
 async def test_lists_are_in_order_however_far_apart_things_were_said(
     store: Store, ada: Person, clock: VirtualClock
 ) -> None:
-    """Some within the ten minutes of one another that lists are read by, some not; and some after
-    the clock was set back."""
+    # Lists are read by spans of ten minutes. Some of these messages are within such a span and some
+    # are not, and some come after the clock was set back.
     said: dict[str, int] = {}
     for n, passed_s in enumerate((1, 500, 90, 9, 601, 1, 5_000, -4_700, 2)):
         clock.jump(passed_s)
@@ -616,7 +617,8 @@ async def test_what_was_shown_is_told_before_it_is_whole(store: Store, ada: Pers
 async def test_a_senders_id_explains_the_askers_own_message(
     store: Store, ada: Person, bob: Person
 ) -> None:
-    """Two people may number their messages alike; over HTTP the conversation's name follows."""
+    # Two people may use the same ids. Over HTTP the stored id also has the conversation's name
+    # behind it.
     mine = await store.inbox.accept(message(ada.id, external_id="same\nhome"), queue_max=9)
     theirs = await store.inbox.accept(message(bob.id, external_id="same"), queue_max=9)
     await store.inbox.accept(message(ada.id, external_id="same-not\nhome"), queue_max=9)
@@ -656,7 +658,7 @@ async def test_a_clients_id_may_be_anything(store: Store, ada: Person, given: st
         assert explained.turn.id == accepted.turn
 
 
-async def test_counts_count(store: Store, ada: Person, bob: Person) -> None:
+async def test_turns_and_parts_are_counted_by_state(store: Store, ada: Person, bob: Person) -> None:
     await ada.says()
     await ada.says()
     await claim_one(store)

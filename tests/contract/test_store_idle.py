@@ -1,11 +1,12 @@
-"""A session that nobody spoke in for as long as was configured is left by the next message."""
+"""Checks that the next message leaves a session in which nobody wrote for the configured time."""
 
-from perdure.domain.journal.events import NoticePosted, SessionClosed, TurnQueued
+from perdure.domain.journal.events import NoticePosted, TurnQueued
+from perdure.domain.journal.session_events import SessionClosed
 from perdure.domain.people.menu import Menu
 from perdure.domain.turn.recovery import IDLE
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, message, settle
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.stores import Person, message, settle
+from perdure.testkit.simulator.system import VirtualClock
 
 HOUR = Menu(idle_reset_ms=3_600_000)
 
@@ -37,7 +38,9 @@ async def test_a_message_after_a_long_silence_begins_anew_and_says_so(
         NoticePosted,
         TurnQueued,
     ]
-    assert any(isinstance(fact, NoticePosted) and fact.text == IDLE for fact in facts)
+    (told,) = [each for each in accepted.recorded if isinstance(each.event, NoticePosted)]
+    assert isinstance(told.event, NoticePosted)
+    assert (told.event.text, told.session) == (IDLE, accepted.session), "nobody reads the old one"
     closed = await store.archive.session(old, principal=ada.id)  # type: ignore[arg-type]
     assert closed.state == "closed"
     back = await store.inbox.accept(message(ada.id, "/resume", external_id="3"), queue_max=9)

@@ -1,4 +1,5 @@
-"""The `Inbox` port: what is accepted is stored once, in order, and can be stopped in any state."""
+"""Checks the `Inbox` port: an accepted message is stored once, in order, and can be stopped in any
+state."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +21,7 @@ from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import CallEnding, Interruption, Outcome, Repeat
 from perdure.domain.text import storable
 from perdure.store.store import Store
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.stores import (
     GO_ON,
     Person,
     assert_sound,
@@ -254,7 +255,7 @@ async def test_a_very_long_message_is_kept_whole(store: Store, ada: Person) -> N
     assert queued.text == text
 
 
-async def test_stop_before_it_ran(store: Store, ada: Person) -> None:
+async def test_a_turn_that_is_stopped_before_it_ran_never_runs(store: Store, ada: Person) -> None:
     accepted = await ada.says()
 
     recorded = await store.inbox.stop(turn_of(accepted), by=ada.id)
@@ -325,7 +326,9 @@ async def test_stop_closes_calls_by_what_may_have_happened(store: Store, ada: Pe
     await assert_sound(store, accepted.session)
 
 
-async def test_stop_of_an_interrupted_turn(store: Store, ada: Person, restart: OpenStore) -> None:
+async def test_a_stopped_interrupted_turn_is_not_resumed(
+    store: Store, ada: Person, restart: OpenStore
+) -> None:
     accepted = await ada.says("first")
     await ada.says("second")
     claimed = await claim_one(store)
@@ -341,7 +344,7 @@ async def test_stop_of_an_interrupted_turn(store: Store, ada: Person, restart: O
     await assert_sound(store, accepted.session)
 
 
-async def test_stop_of_a_turn_that_waits_to_be_resumed(
+async def test_a_stopped_turn_that_waits_to_be_resumed_is_not_claimed(
     store: Store, ada: Person, restart: OpenStore
 ) -> None:
     accepted = await ada.says()
@@ -356,7 +359,7 @@ async def test_stop_of_a_turn_that_waits_to_be_resumed(
     await assert_sound(store, accepted.session)
 
 
-async def test_stop_of_a_queued_turn_leaves_the_running_one_alone(
+async def test_stopping_a_queued_turn_leaves_the_running_one_alone(
     store: Store, ada: Person
 ) -> None:
     await ada.says("first")
@@ -442,13 +445,38 @@ async def test_of_a_stop_and_a_settle_at_once_one_wins(peers: list[Store], ada: 
 
 
 async def test_overlapping_pieces_are_told_apart_by_their_start(store: Store, ada: Person) -> None:
-    """A piece whose fate was unknown is written again, by then with more text behind it."""
+    # A piece of unknown fate is written again, by then with more text behind it.
     accepted = await ada.says()
     lease = (await claim_one(store)).lease
     await store.turns.flush([piece(lease, "Hello ")])
     await store.turns.flush([piece(lease, "wor", start=6)])
 
     await store.turns.flush([piece(lease, "world", start=6)])
+
+    recorded = await store.inbox.stop(turn_of(accepted), by=None)
+    assert [e.text for e in only(AssistantSaid, recorded)] == ["Hello world"]
+
+
+async def test_a_piece_may_be_written_twice_at_once(store: Store, ada: Person) -> None:
+    accepted = await ada.says()
+    lease = (await claim_one(store)).lease
+
+    lost = await store.turns.flush([piece(lease, "Hel"), piece(lease, "Hello")])
+    lost += await store.turns.flush([piece(lease, "Hello")])
+
+    assert lost == []
+    recorded = await store.inbox.stop(turn_of(accepted), by=None)
+    assert [e.text for e in only(AssistantSaid, recorded)] == ["Hello"]
+
+
+async def test_a_late_copy_of_a_piece_takes_no_words_away(store: Store, ada: Person) -> None:
+    # A connection was lost, and its write is committed after the one that came behind it.
+    accepted = await ada.says()
+    lease = (await claim_one(store)).lease
+    await store.turns.flush([piece(lease, "Hello ")])
+    await store.turns.flush([piece(lease, "world", start=6)])
+
+    await store.turns.flush([piece(lease, "wor", start=6)])
 
     recorded = await store.inbox.stop(turn_of(accepted), by=None)
     assert [e.text for e in only(AssistantSaid, recorded)] == ["Hello world"]

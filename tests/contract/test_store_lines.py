@@ -1,4 +1,5 @@
-"""The order of what people see, and whose a message on a platform is."""
+"""Checks the order in which people see parts, and that a message on a platform belongs to one
+part."""
 
 import pytest
 
@@ -7,7 +8,7 @@ from perdure.domain.ids import PartId
 from perdure.ports.delivery.outbox import Bubble, Part
 from perdure.ports.turns.turns import Claimed
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, message, settle
+from perdure.testkit.simulator.stores import Person, claim_one, message, settle
 
 CHAT = "chat"
 
@@ -34,7 +35,9 @@ async def shown(store: Store, claimed: Claimed, index: int = 0, text: str = "so 
 
 
 class TestBubbles:
-    async def test_none_opens_before_what_was_said_earlier(self, store: Store, eve: Person) -> None:
+    async def test_no_bubble_opens_before_earlier_parts_are_sent(
+        self, store: Store, eve: Person
+    ) -> None:
         await eve.is_answered("1", "ab", parts=("a", "b"))
         await eve.says("2")
         claimed = await claim_one(store)
@@ -50,7 +53,7 @@ class TestBubbles:
         assert (await shown(store, claimed)).part.step is DeliveryStep.BUBBLE
 
     @pytest.mark.parametrize("end", [PartState.FAILED, PartState.UNKNOWN])
-    async def test_what_was_given_up_holds_up_none(
+    async def test_a_part_that_was_given_up_holds_up_no_bubble(
         self, store: Store, eve: Person, end: PartState
     ) -> None:
         await eve.is_answered("1", "a", parts=("a",))
@@ -60,7 +63,9 @@ class TestBubbles:
 
         await shown(store, claimed)
 
-    async def test_what_waits_for_its_pace_is_waited_for(self, store: Store, eve: Person) -> None:
+    async def test_a_bubble_waits_for_a_part_that_waits_for_its_pace(
+        self, store: Store, eve: Person
+    ) -> None:
         await eve.is_answered("1", "a", parts=("a",))
         await eve.says("2")
         claimed = await claim_one(store)
@@ -70,7 +75,9 @@ class TestBubbles:
 
         assert await store.outbox.bubble(claimed.lease, 0, "b") is None
 
-    async def test_the_next_waits_for_the_one_before(self, store: Store, eve: Person) -> None:
+    async def test_the_next_bubble_waits_for_the_one_before(
+        self, store: Store, eve: Person
+    ) -> None:
         await eve.says("1")
         claimed = await claim_one(store)
         first = await shown(store, claimed)
@@ -79,14 +86,14 @@ class TestBubbles:
         await deliver(store, first.part.id)
         await shown(store, claimed, 1, "more")
 
-    async def test_other_conversations_hold_up_none(self, store: Store, eve: Person) -> None:
+    async def test_other_conversations_hold_up_no_bubble(self, store: Store, eve: Person) -> None:
         other = Person(store, eve.id, adapter=CHAT, place="elsewhere")
         await other.is_answered("1", "a", parts=("a",))
         await eve.says("2")
 
         await shown(store, await claim_one(store))
 
-    async def test_one_that_failed_comes_behind_what_came_meanwhile(
+    async def test_a_failed_bubble_comes_behind_what_came_meanwhile(
         self, store: Store, eve: Person
     ) -> None:
         accepted = await eve.says("1")
@@ -121,7 +128,7 @@ async def test_a_mark_holds_up_no_words(store: Store, eve: Person) -> None:
 
 
 class TestReceipts:
-    async def test_no_two_parts_share_one(self, store: Store, eve: Person) -> None:
+    async def test_no_two_parts_share_a_receipt(self, store: Store, eve: Person) -> None:
         await eve.is_answered("1", "ab", parts=("a", "b"))
         first = await take_one(store)
         await store.outbox.record(first.id, PartState.SENT, receipt="room/7")
@@ -133,7 +140,7 @@ class TestReceipts:
         assert (view.state, view.receipt) == ("unknown", "")
         assert "room/7" in view.error
 
-    async def test_an_edit_has_the_one_of_its_bubble(self, store: Store, eve: Person) -> None:
+    async def test_an_edit_has_the_receipt_of_its_bubble(self, store: Store, eve: Person) -> None:
         await eve.says("1")
         claimed = await claim_one(store)
         bubble = await shown(store, claimed)
@@ -145,7 +152,7 @@ class TestReceipts:
 
         assert (await store.parked.part(edit.id)).state == "sent"
 
-    async def test_what_leaves_none_shares_nothing(self, store: Store, eve: Person) -> None:
+    async def test_parts_without_a_receipt_share_nothing(self, store: Store, eve: Person) -> None:
         await eve.is_answered("1", "ab", parts=("a", "b"))
         for _ in range(2):
             part = await take_one(store)

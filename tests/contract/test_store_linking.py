@@ -1,4 +1,4 @@
-"""One conversation in several places: `/link`, on both databases."""
+"""Checks one conversation in several places: `/link`, on both databases."""
 
 import asyncio
 import re
@@ -12,7 +12,8 @@ from perdure.domain.delivery import PartState
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId
 from perdure.domain.inbound.updates import Accepted, Update
-from perdure.domain.journal.events import CommandTaken, NoticePosted
+from perdure.domain.journal.events import NoticePosted
+from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.journal.transcript import Entry
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Interruption
@@ -31,9 +32,9 @@ from perdure.store.operations.commands.linking import (
     WRONG_MAX,
 )
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, only, settle, turn_of
-from perdure.testkit.system import VirtualClock
-from perdure.testkit.watching import one_by_one
+from perdure.testkit.simulator.stores import Person, claim_one, only, settle, turn_of
+from perdure.testkit.simulator.system import VirtualClock
+from perdure.testkit.simulator.watching import one_by_one
 
 CHAT = "scripted"
 _CODE = re.compile(r"The code is ([0-9A-Z]{8}),")
@@ -49,7 +50,7 @@ async def _everything_is_sound(store: Store) -> AsyncIterator[None]:
 
 
 class Spot:
-    """One person in one place."""
+    """Plays one person in one place."""
 
     def __init__(
         self, store: Store, who: PrincipalId, place: str, *, adapter: str = CHAT, kind: str = ""
@@ -89,7 +90,7 @@ class Spot:
 
 
 async def told(store: Store) -> list[tuple[str, str]]:
-    """What is sent to people, by place; each part waits for the one before it."""
+    """Send everything to people. Returns texts by place; each part waits for the one before it."""
     parts = []
     while taken := await store.outbox.take(adapter=CHAT, limit=100):
         for part in taken:
@@ -105,7 +106,7 @@ def phone(store: Store, ada: Person) -> Spot:
 
 @pytest.fixture
 def tablet(store: Store, bob: Person) -> Spot:
-    """Another account of hers: the gateway cannot know, before she says so."""
+    """Return another account of Ada's. The gateway cannot know that before she links it."""
     return Spot(store, bob.id, "tablet")
 
 
@@ -204,7 +205,7 @@ async def test_reads_over_http_show_what_goes_on_there(
 
 
 async def heard(store: Store, conversation: ConversationId, after: Position) -> list[str]:
-    """What was said since then, to one who watches there."""
+    """Return what was said after a position, as a watcher of the conversation hears it."""
     said = []
     watchers = LiveWatchers(Feed(), store.conversations, store.archive)
     async for each in one_by_one(watchers.conversation(conversation, after=after)):
@@ -245,7 +246,8 @@ async def test_whoever_watches_a_place_follows_where_it_is_linked_to(
 async def test_what_a_linked_place_has_of_its_own_moves_nobody(
     store: Store, phone: Spot, browser: Spot
 ) -> None:
-    """Its own answer is given up meanwhile, and what waits for it goes on in another session."""
+    # The place's own answer is given up meanwhile, and the message behind it goes on in another
+    # session.
     await phone.exchange("hello")
     await browser.say("deadly")
     claimed = await claim_one(store)
@@ -308,7 +310,7 @@ async def test_guessing_is_stopped_for_an_hour(
     store: Store, phone: Spot, tablet: Spot, browser: Spot, clock: VirtualClock
 ) -> None:
     for number in range(WRONG_MAX):
-        guessing = tablet if number % 2 else browser  # one person, wherever they are
+        guessing = tablet if number % 2 else browser  # guesses count per person, not per place
         assert (await guessing.say(f"/link GUESS{number:03}")).reply == WRONG
 
     assert (await tablet.say(f"/link {await phone.code()}")).reply == TOO_OFTEN
@@ -384,7 +386,8 @@ async def test_of_two_that_link_each_other_at_once_one_does(
 
 
 async def test_home_is_where_it_was_said(store: Store, phone: Spot, browser: Spot) -> None:
-    """And not in the conversation that it is linked to, which may be read by a client only."""
+    # The place itself becomes the home, and not the conversation it is linked to, which may be one
+    # that only a client over HTTP reads.
     session = await browser.exchange("hello")
     await phone.say(f"/link {await browser.code()}")
     await phone.say("/home")
@@ -402,7 +405,7 @@ async def test_home_is_where_it_was_said(store: Store, phone: Spot, browser: Spo
 async def test_a_linked_place_that_became_a_group_speaks_for_nobody(
     store: Store, ada: Person, phone: Spot, tablet: Spot
 ) -> None:
-    """Whoever was invited there must not go on with a conversation that is not theirs."""
+    # A person who was invited to the group must not go on with somebody else's conversation.
     private = await phone.exchange("my secret")
     own = await tablet.exchange("before")
     await tablet.say(f"/link {await phone.code()}")
@@ -424,7 +427,8 @@ async def test_a_linked_place_that_became_a_group_speaks_for_nobody(
 async def test_two_conversations_may_put_words_into_one_place_at_once(
     peers: list[Store], ada: Person, phone: Spot, tablet: Spot
 ) -> None:
-    """A question that came by a link is answered there, though the link has ended meanwhile."""
+    # A question that came through a link is answered in its place, even if the link has ended
+    # meanwhile.
     store, other = peers[0], peers[-1]
     for number in range(12):
         await tablet.say(f"/link {await phone.code()}")

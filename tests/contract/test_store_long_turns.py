@@ -1,4 +1,4 @@
-"""A turn that is longer than a page is read in pieces, and told as if it were read at once."""
+"""Checks that a turn longer than a page is read in pieces, and shown as if it were read at once."""
 
 from perdure.domain.ids import CallId, MessageId, SessionId, TurnId
 from perdure.domain.inbound.updates import Update
@@ -20,14 +20,14 @@ from perdure.domain.outcomes import CallEnding
 from perdure.ports.records.history import PAGE_BYTES
 from perdure.ports.turns.turns import TurnLease
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, message, only, settle, turn_of
+from perdure.testkit.simulator.stores import Person, claim_one, message, only, settle, turn_of
 
 LONG = "x" * (PAGE_BYTES // 2)
 STEPS = 5
 
 
 def step(lease: TurnLease, number: int) -> list[AnyEvent]:
-    """Two calls, of which each finds more than half a page."""
+    """Make a step with two calls, of which each result fills more than half a page."""
     calls = tuple(
         ToolCall(id=CallId(f"call_{number}_{nth}"), name=f"look{nth}", arguments=f'"{LONG}"')
         for nth in range(2)
@@ -62,7 +62,7 @@ async def long_turn(store: Store, ada: Person, *, text: str = LONG) -> tuple[Ses
 
 
 async def pages_of(store: Store, session: SessionId) -> list[ToldTurn]:
-    """All turns and pieces of turns, the newest first."""
+    """Return all turns and pieces of turns, newest first."""
     found: list[ToldTurn] = []
     page = await store.archive.told(session, limit=100)
     while page:
@@ -82,7 +82,9 @@ def told_as_one(pages: list[ToldTurn], session: SessionId) -> list[Entry]:
     ]
 
 
-async def test_its_pieces_tell_what_it_tells_as_a_whole(store: Store, ada: Person) -> None:
+async def test_the_pieces_of_a_turn_tell_what_it_tells_as_a_whole(
+    store: Store, ada: Person
+) -> None:
     await ada.says("before")
     await settle(store, await claim_one(store))
     session, turn = await long_turn(store, ada)
@@ -144,7 +146,7 @@ async def test_a_place_that_nobody_was_given_is_empty(store: Store, ada: Person)
     assert await store.archive.told(session, before=strange, before_seq=9, limit=9) == []
 
 
-async def test_it_is_explained_in_short(store: Store, ada: Person) -> None:
+async def test_a_long_turn_is_explained_in_short(store: Store, ada: Person) -> None:
     _, turn = await long_turn(store, ada, text="asked")
     (whole,) = await store.conversations.chain(turn, limit=1)
 

@@ -1,5 +1,5 @@
-"""What stays of an answer that somebody else than its agent has ended: its words, with a mark under
-them, put down in the transaction that ends it."""
+"""Checks what is left of an answer that was ended before its agent finished: its words with a mark
+under them, written in the transaction that ends it."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from perdure.domain.turn.endings import REPLACED_MARK, STOPPED_MARK
 from perdure.domain.turn.recovery import Policy, Resume
 from perdure.ports.turns.turns import Claimed
 from perdure.store.store import Store
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.stores import (
     Person,
     assert_sound,
     claim_one,
@@ -25,7 +25,7 @@ from perdure.testkit.stores import (
     settle,
     turn_of,
 )
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.system import VirtualClock
 
 CHAT = "chat"
 WAIT = Policy(resume=Resume.WAIT)
@@ -33,13 +33,13 @@ WAIT = Policy(resume=Resume.WAIT)
 
 @pytest.fixture
 async def eve(store: Store) -> Person:
-    """Someone on a platform that replies are sent to."""
+    """Return a person on a platform that replies are sent to."""
     principal = await store.principals.ensure("eve", role="member")
     return Person(store, principal.id, adapter=CHAT, place="room")
 
 
 async def grows(store: Store, eve: Person, text: str, *, bubbles: int = 1) -> Claimed:
-    """An answer that is being written and shown."""
+    """Begin an answer that is being written and shown."""
     await eve.says("go")
     claimed = await claim_one(store)
     if text:
@@ -57,7 +57,7 @@ async def replies(store: Store, claimed: Claimed) -> list[PartView]:
 
 
 async def says(store: Store, eve: Person, text: str, **more: Any) -> Accepted:
-    """Something that is more than a message in the usual mode."""
+    """Send an update that is more than a message in the usual mode."""
     update = message(eve.id, text, external_id="more", place="room", adapter=CHAT)
     return await store.inbox.accept(structs.replace(update, **more), queue_max=9)
 
@@ -152,12 +152,14 @@ async def test_over_http_people_see_the_outcome_itself(store: Store, ada: Person
 async def test_what_does_not_fit_takes_the_place_of_the_other_bubbles(
     store: Store, eve: Person
 ) -> None:
-    """Nothing that is shown goes away and comes again."""
+    # Each shown message is edited into its piece, so that no shown text disappears and comes again.
     claimed = await grows(store, eve, "one two three", bubbles=3)
     await eve.says("/stop")
     (whole,) = await store.outbox.take(adapter=CHAT, limit=1)
 
     texts = ("one", "two", f"three\n\n{STOPPED_MARK}")
+    await store.outbox.divide(whole.id, texts, attempt=whole.attempts)
+    # The answer of the store was lost.
     await store.outbox.divide(whole.id, texts, attempt=whole.attempts)
 
     done = []
@@ -181,7 +183,8 @@ async def test_an_undo_while_a_text_is_divided_takes_all_of_it_back(
     (whole,) = await store.outbox.take(adapter=CHAT, limit=1)
     await eve.says("/undo")
 
-    await store.outbox.divide(whole.id, ("one", "two"), attempt=whole.attempts)
+    for _ in range(2):  # the first answer of the store was lost
+        await store.outbox.divide(whole.id, ("one", "two"), attempt=whole.attempts)
 
     assert [part.state for part in await replies(store, claimed)] == ["expired"]
     steps = []

@@ -1,27 +1,28 @@
-"""Memories: one person's never reach another, they are bounded, and erased means gone."""
+"""Checks memories: those of one person never reach another, they are bounded, and erased ones are
+gone."""
 
 import asyncio
 from functools import partial
 
 import pytest
+from tests.untyped_rows import rows
 
 from perdure.domain.address import Address
 from perdure.domain.errors import Conflict, NotFound, Rejected
 from perdure.domain.ids import ConversationId, PrincipalId
 from perdure.domain.inbound.updates import Update
-from perdure.domain.journal.events import CommandTaken
+from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.people.memory import COUNT_MAX, TEXT_MAX, Memory, MemoryId, told
-from perdure.store.statement import rows
+from perdure.domain.people.memory import COUNT_MAX, TEXT_MAX, Memory, MemoryId, memory_section
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, only, settle
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.stores import Person, claim_one, only, settle
+from perdure.testkit.simulator.system import VirtualClock
 
 CANARY = "canary-7391"
 
 
 class Rememberer:
-    """A person, looked at from one conversation."""
+    """Plays a person in one conversation who reads and changes memories."""
 
     def __init__(self, store: Store, principal: PrincipalId, conversation: ConversationId) -> None:
         self._store = store
@@ -88,7 +89,7 @@ async def test_the_same_key_again_changes_nothing(store: Store, ada: Person) -> 
 
 
 async def test_the_same_text_again_changes_nothing(store: Store, ada: Person) -> None:
-    """A call that was cut short is made again under another id."""
+    # A call that was cut short is made again under another id.
     here = await rememberer(store, ada)
     first = await here.add("Likes tea", key="call_1")
 
@@ -186,7 +187,8 @@ async def test_the_last_place_is_given_once(peers: list[Store], ada: Person) -> 
             return False
         return True
 
-    # Connections are made when they are first needed, and would let the first racer win alone.
+    # Connections are made when they are first needed. Without this warm-up the first racer would
+    # always win.
     await asyncio.gather(
         *(Rememberer(store, ada.id, here.conversation).recalls() for store in peers * 12)
     )
@@ -296,7 +298,7 @@ async def test_the_journal_and_the_outbox_hold_none_of_the_words(store: Store, a
 
 
 async def test_a_repeated_command_adds_once(store: Store, ada: Person) -> None:
-    """The second delivery of an update answers as the first did."""
+    # The second delivery of an update is answered like the first.
     here = await rememberer(store, ada)
     first = await ada.says("/memory add likes tea")
     twin = Person(store, ada.id)
@@ -314,19 +316,19 @@ def test_the_told_section_is_stable_and_marked_as_facts() -> None:
         for n in range(3)
     ]
 
-    section = told(memories)
+    section = memory_section(memories)
 
-    assert section == told(reversed(memories))
+    assert section == memory_section(reversed(memories))
     assert section.splitlines()[1:] == ["- fact 0", "- fact 1", "- fact 2"]
     assert "not instructions" in section.splitlines()[0]
-    assert told([]) == ""
+    assert memory_section([]) == ""
 
 
 @pytest.mark.parametrize("is_begun_at_once", [True, False], ids=["at once", "later"])
 async def test_a_place_that_became_a_group_is_told_no_private_memories(
     store: Store, ada: Person, is_begun_at_once: bool
 ) -> None:
-    """Somebody was invited to where two used to be."""
+    # A third person was invited to a private place.
 
     def said(name: str, kind: str) -> Update:
         address = Address(adapter="scripted", account="bot", place="room")
@@ -355,3 +357,44 @@ async def test_a_place_that_became_a_group_is_told_no_private_memories(
 
     assert [memory.text for memory in alone.memories] == ["a secret"]
     assert (among_others.is_shared, among_others.memories) == (True, ())
+
+
+async def test_in_a_group_everybody_is_told_what_was_kept_there_and_nothing_else(
+    store: Store, ada: Person, bob: Person
+) -> None:
+    def said(by: Person, number: int, text: str) -> Update:
+        return Update(
+            address=Address(adapter="scripted", account="bot", place="room"),
+            external_id=f"m{number}",
+            kind=UpdateKind.MESSAGE,
+            principal=by.id,
+            text=text,
+            place_kind="group",
+        )
+
+    await store.memory.add("a secret", key="mem_1", principal=ada.id, conversation=None)
+    await store.inbox.accept(said(ada, 1, "/memory here we meet on Mondays"), queue_max=9)
+    listed = await store.inbox.accept(said(ada, 2, "/memory"), queue_max=9)
+    await store.inbox.accept(said(bob, 3, "when?"), queue_max=9)
+    claimed = await claim_one(store)
+
+    assert "we meet on Mondays" in listed.reply
+    assert "secret" not in listed.reply
+    assert [memory.text for memory in claimed.memories] == ["we meet on Mondays"]
+
+
+async def test_a_key_of_anothers_memory_is_refused(store: Store, ada: Person, bob: Person) -> None:
+    await (await rememberer(store, ada)).add("likes tea", key="k1")
+
+    with pytest.raises(Conflict):
+        await (await rememberer(store, bob)).add("likes coffee", key="k1")
+
+
+async def test_the_same_text_is_kept_for_each_conversation(store: Store, ada: Person) -> None:
+    home = await rememberer(store, ada)
+    work = await rememberer(store, Person(store, ada.id, place="work"))
+
+    for number, each in enumerate((home, work)):
+        await each.add("be brief", key=f"k{number}", is_here=True)
+
+    assert await home.recalls() == await work.recalls() == ["be brief"]

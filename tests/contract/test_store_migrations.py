@@ -1,4 +1,5 @@
-"""Schemas move forward only: newer or altered ones are refused, old ones are backed up first."""
+"""Checks that schemas only move forward: newer or altered ones are refused, and old ones are backed
+up first."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,13 +10,14 @@ import apsw
 import asyncpg
 import msgspec
 import pytest
+from tests.untyped_rows import rows
 
 from perdure.app.operate import verify
 from perdure.domain.address import Address
 from perdure.domain.errors import Conflict, Corrupt, Rejected
 from perdure.domain.ids import MessageId, PrincipalId, SessionId
 from perdure.domain.inbound.updates import Update
-from perdure.domain.journal.events import TitleSet
+from perdure.domain.journal.session_events import TitleSet
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Interruption
 from perdure.domain.waits import AT_ONCE
@@ -27,10 +29,10 @@ from perdure.store.drivers.postgres import PostgresDriver
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.migrations import Migration
 from perdure.store.operations.turns import turns
-from perdure.store.statement import rows, run
+from perdure.store.statement import run
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, problems_of, settle
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.stores import Person, claim_one, problems_of, settle
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 EXTRA = Migration(9000, "extra", "ALTER TABLE principals ADD COLUMN shoe_size BIGINT;")
 BROKEN = Migration(
@@ -63,7 +65,7 @@ def store_on(driver: Driver, folder: Path) -> Store:
 
 
 async def fill(driver: Driver, folder: Path) -> None:
-    """One conversation, and the end of the process that had it."""
+    """Write one conversation, and end the process that had it."""
     store = store_on(driver, folder)
     await store.open()
     await store.nodes.join(name="old")
@@ -151,7 +153,8 @@ async def test_an_upgrade_keeps_what_was_there_and_backs_it_up(
 
 
 async def astray(driver: Driver, folder: Path) -> PrincipalId:
-    """A message in a group, edited late, whose new words are indexed as its author's own."""
+    """Write a message in a group with a late edit, whose new words are wrongly indexed as its
+    author's own."""
     store = store_on(driver, folder)
     await store.open()
     await store.nodes.join(name="old")
@@ -198,8 +201,8 @@ async def test_late_edits_in_groups_that_were_indexed_as_ones_own_are_put_right(
 
 
 async def left_behind(driver: Driver, folder: Path) -> None:
-    """A turn that has moved to another session without the edit of its message and without what was
-    told of it; and something sent that waits for an interrupted turn."""
+    """Write a turn that has moved to another session without the edit of its message and without
+    its notice, and a sent message that waits for an interrupted turn."""
     store = store_on(driver, folder)
     await store.open()
     await store.nodes.join(name="old")
@@ -434,7 +437,8 @@ AN_OLD_JOURNAL = """
 async def test_what_older_journals_say_was_told_is_not_told_again(
     make_driver: MakeDriver, shipped: list[Migration]
 ) -> None:
-    """Each acknowledgement told of what had happened before it, in its own turn or an earlier."""
+    # Each old acknowledgement was about all interruptions before it, in its own turn or an earlier
+    # one.
     old = Migration(4, "rows", AN_OLD_JOURNAL)
     driver = make_driver([*shipped[:3], old])
     await driver.open(now_ms=1)
@@ -479,7 +483,7 @@ READY_BEFORE = """
 async def test_what_was_ready_before_sequences_is_ready_in_its_order(
     make_driver: MakeDriver, shipped: list[Migration], tmp_path: Path
 ) -> None:
-    """Also where the clock is behind the one that the rows were written by."""
+    # The order must also hold if the clock is behind the one by which the rows were written.
     before = next(each.number for each in shipped if each.name == "time")
     old = Migration(before, "rows", READY_BEFORE)
     driver = make_driver([*shipped[: before - 1], old])

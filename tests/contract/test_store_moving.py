@@ -1,5 +1,5 @@
-"""A turn that is given up leaves its session behind, and what waits moves to another one: with each
-turn goes whatever names it."""
+"""Checks that after a turn is given up, the waiting turns move to another session, and with each
+turn everything that names it."""
 
 from collections.abc import Awaitable, Callable
 
@@ -10,11 +10,12 @@ from perdure.domain.address import Address
 from perdure.domain.delivery import HEARD
 from perdure.domain.ids import SessionId
 from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
-from perdure.domain.journal.events import Attachment, CommandTaken
+from perdure.domain.journal.events import Attachment
+from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, only, problems_of, settle
+from perdure.testkit.simulator.stores import Person, claim_one, only, problems_of, settle
 
 CHAT = "chat"
 FILE = Attachment(reference="ref-1", name="report.txt", size=5)
@@ -22,7 +23,8 @@ Change = Callable[["Chat"], Awaitable[Accepted]]
 
 
 class Chat:
-    """Someone on a platform. What they have done, in order, can be done again."""
+    """Plays a person on a platform, and keeps their updates in order, so that they can be sent
+    again."""
 
     def __init__(self, store: Store, person: Person) -> None:
         self.store = store
@@ -63,7 +65,7 @@ class Chat:
         return await self.store.inbox.accept(self.sent[-1], queue_max=9)
 
     async def given_up(self) -> SessionId:
-        """Give the turn at work up. The session that takes the place of its own."""
+        """Give up the turn at work. Returns the session that replaces the suspended one."""
         await self.store.nodes.reclaim(known=(), attempts_max=1)
         found = await self.store.conversations.snapshot((await self.repeat()).conversation)
         return found.view.standing.session
@@ -78,7 +80,8 @@ def chat(store: Store, ada: Person) -> Chat:
 
 
 async def assert_verified(store: Store) -> None:
-    """`perdure verify` finds nothing, and whoever looks at one session sees the same of it."""
+    """Check that `perdure verify` finds nothing, and that a look at each single session finds the
+    same."""
     assert (await verify.report(store.audit, store.diagnostics)).violations == []
     for session in await store.audit.batch(after=None, only_new=False):
         assert await problems_of(store, session) == []
@@ -106,7 +109,7 @@ async def edited_album(chat: Chat) -> Accepted:
 
 
 async def kept_album(chat: Chat) -> Accepted:
-    """Of what was sent as one, nothing is taken away alone."""
+    # A piece of an album cannot be removed alone.
     await chat.send("look", album="holidays")
     await chat.send("and look", album="holidays")
     return await chat.change(UpdateKind.DELETE)
@@ -129,7 +132,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 async def test_a_change_is_where_the_turn_is_that_it_speaks_of(chat: Chat, change: Change) -> None:
-    """However often the turn moves."""
+    # This must hold however often the turn moves.
     await chat.send("poison")
     await chat.send("poison too")
     await claim_one(chat.store)
@@ -168,7 +171,7 @@ async def test_a_command_that_said_something_moves_with_what_it_said(chat: Chat,
 
 
 async def test_what_was_told_of_a_turn_that_waits_moves_with_it(chat: Chat) -> None:
-    """A notice of a lost file, and the mark on the message."""
+    # It moves with a notice of a lost file and with the mark on the message.
     await chat.send("poison")
     await claim_one(chat.store)
     behind = await chat.send("read this", files=(FILE, FILE))

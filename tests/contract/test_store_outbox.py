@@ -1,4 +1,5 @@
-"""The `Outbox` port: parts leave in order, each tried by one owner, and none is forgotten."""
+"""Checks the `Outbox` port: parts leave in order, each is tried by one owner, and none is
+forgotten."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,8 +16,8 @@ from perdure.domain.waits import AT_ONCE
 from perdure.ports.delivery.outbox import Part
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, assert_sound, claim_one, message, settle
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.stores import Person, assert_sound, claim_one, message, settle
+from perdure.testkit.simulator.system import VirtualClock
 
 OpenStore = Callable[[], Awaitable[Store]]
 CHAT = "chat"
@@ -24,7 +25,7 @@ CHAT = "chat"
 
 @pytest.fixture
 async def eve(store: Store) -> Person:
-    """Someone on a platform that replies are sent to."""
+    """Return a person on a platform that replies are sent to."""
     principal = await store.principals.ensure("eve", role="member")
     return Person(store, principal.id, adapter=CHAT, place="room")
 
@@ -63,7 +64,7 @@ async def test_parts_leave_one_by_one_in_order(store: Store, eve: Person) -> Non
 
 
 async def test_a_part_knows_where_the_one_before_it_arrived(store: Store, eve: Person) -> None:
-    """A platform may have opened a thread for the first one."""
+    # A platform may have opened a thread for the first part, and the next ones belong there.
     await eve.is_answered("1", "abc", parts=("a", "b", "c"))
     await eve.is_answered("2", "d", parts=("d",))
     known = []
@@ -198,7 +199,7 @@ async def test_sent_needs_a_receipt(store: Store, eve: Person) -> None:
     assert await state_of(store, part.id) == "attempting"
 
 
-async def test_a_part_nobody_knows(store: Store) -> None:
+async def test_the_state_of_an_unknown_part_cannot_be_recorded(store: Store) -> None:
     with pytest.raises(NotFound):
         await store.outbox.record(PartId("prt_nobody"), PartState.SENT, receipt="r")
 
@@ -221,7 +222,7 @@ async def test_a_receipt_may_be_said_again_and_not_changed(peers: list[Store], e
 
 
 async def test_what_was_taken_by_mistake_is_given_back(peers: list[Store], eve: Person) -> None:
-    """After a `take` whose answer was lost, nothing was sent and the node says so."""
+    # The answer of `take` was lost, so the node sent nothing and gives back what it may have taken.
     await eve.is_answered("hi", "a", parts=("a",))
     part = await take_one(peers[0])
 
@@ -337,7 +338,7 @@ async def test_what_is_on_its_way_is_not_given_back(store: Store, eve: Person) -
 
 
 async def test_a_try_that_was_given_up_has_no_say(store: Store, eve: Person) -> None:
-    """Its platform answers at last, when the next try is under way already."""
+    # The platform answers the first try only when the next one is under way already.
     await eve.is_answered("hi", "a", parts=("a",))
     late = await take_one(store)
     await store.outbox.release(adapter=CHAT)
@@ -383,8 +384,37 @@ async def test_what_is_divided_stays_whole_and_keeps_its_buttons_for_the_end(
     assert pieces == [("one", ()), ("two", ()), ("three", ("yes", "no"))]
 
 
+async def test_a_part_that_is_divided_again_after_a_lost_answer_stays_as_it_is(
+    store: Store, eve: Person
+) -> None:
+    accepted = await eve.says("hi")
+    put = partial(
+        notice,
+        accepted.session,
+        None,
+        "one two three",
+        store._mint.stamp(store.node),
+        choices=("yes", "no"),
+    )
+    await store._driver.write(put)
+    whole = await take_one(store)
+    texts = ("one", "two", "three")
+
+    await store.outbox.divide(whole.id, texts, attempt=whole.attempts)
+    await store.outbox.divide(whole.id, texts, attempt=whole.attempts)
+
+    pieces = []
+    while taken := await store.outbox.take(adapter=CHAT, limit=10):
+        (part,) = taken
+        with pytest.raises(Conflict):
+            await store.outbox.divide(whole.id, texts, attempt=whole.attempts)
+        await store.outbox.record(part.id, PartState.SENT, receipt=part.text)
+        pieces.append((part.text, part.choices))
+    assert pieces == [("one", ()), ("two", ()), ("three", ("yes", "no"))]
+
+
 async def test_what_is_divided_stands_before_what_came_after_it(store: Store, eve: Person) -> None:
-    """A stopped answer that is longer than one message, and the words that follow it."""
+    # This is a stopped answer longer than one message, with the words that follow it.
     accepted = await eve.says("hi")
     for text in ("one two three", "Stopped."):
         put = partial(
@@ -409,7 +439,7 @@ async def test_what_is_divided_stands_before_what_came_after_it(store: Store, ev
 async def test_an_undo_while_the_final_edit_fails_takes_the_bubble_away(
     store: Store, eve: Person, clock: VirtualClock
 ) -> None:
-    """The edit never gets a receipt; what it was to edit has one."""
+    # The edit never gets a receipt, but the message that it was to edit has one.
     await eve.says("hi")
     claimed = await claim_one(store)
     bubble = await store.outbox.bubble(claimed.lease, 0, "so far")
@@ -429,7 +459,7 @@ async def test_an_undo_while_the_final_edit_fails_takes_the_bubble_away(
 
 
 async def deliver(store: Store) -> list[str]:
-    """Everything that is due, as it is sent."""
+    """Send everything that is due. Returns the steps in their order."""
     sent: list[str] = []
     while taken := await store.outbox.take(adapter=CHAT, limit=10):
         (part,) = taken
@@ -465,7 +495,7 @@ async def test_an_answer_may_have_gone_ahead_whole(store: Store, eve: Person) ->
 async def test_final_words_that_differ_from_what_went_ahead_are_said(
     store: Store, eve: Person
 ) -> None:
-    """It never should, but then nothing may be lost."""
+    # This should never happen, but if it does, no text may be lost.
     await eve.says("hi")
     claimed = await claim_one(store)
     await store.outbox.go_ahead(claimed.lease, ("one", "too"))
@@ -550,3 +580,45 @@ async def test_parts_may_tell_more_than_the_text_and_never_less(
     found = violations(await store.diagnostics.record(claimed.lease.session))
 
     assert (found == []) == is_sound
+
+
+async def test_a_try_that_was_given_up_gives_nothing_back(store: Store, eve: Person) -> None:
+    await eve.is_answered("1", "a", parts=("a",))
+    old = await take_one(store)
+    await store.outbox.record(old.id, PartState.PENDING, attempt=old.attempts)
+    now = await take_one(store)
+
+    with pytest.raises(Conflict):
+        await store.outbox.defer(old.id, due_in_s=0, attempt=old.attempts)
+    with pytest.raises(Conflict):
+        await store.outbox.doubt(old.id, error="cut", due_in_s=0, attempt=old.attempts)
+
+    assert (now.attempts, await state_of(store, now.id)) == (2, "attempting")
+
+
+async def test_a_bubble_is_not_given_back_to_the_line(store: Store, eve: Person) -> None:
+    # Its preview has it, and the pump would post it a second time.
+    await eve.says("hi")
+    claimed = await claim_one(store)
+    bubble = await store.outbox.bubble(claimed.lease, 0, "so far")
+    assert bubble is not None
+
+    assert await store.outbox.release(adapter=CHAT) == 0
+
+    assert await state_of(store, bubble.part.id) == "attempting"
+
+
+@pytest.mark.parametrize("fate", [PartState.UNKNOWN, PartState.FAILED])
+async def test_final_words_are_posted_where_their_bubble_is_not_known_to_be(
+    store: Store, eve: Person, fate: PartState
+) -> None:
+    await eve.says("hi")
+    claimed = await claim_one(store)
+    bubble = await store.outbox.bubble(claimed.lease, 0, "so far")
+    assert bubble is not None
+    await settle(store, claimed, "final", parts=("final",))
+    await store.outbox.record(bubble.part.id, fate, error="cut")
+
+    final = await take_one(store)
+
+    assert (final.step, final.text, final.receipt) == (DeliveryStep.POST, "final", "")

@@ -1,4 +1,5 @@
-"""The `Pacing` port: what a new process must know of what the one before has asked for."""
+"""Checks the `Pacing` port: what a new process must know about the requests of the one before
+it."""
 
 from collections.abc import Awaitable, Callable
 
@@ -7,9 +8,9 @@ import pytest
 from perdure.domain.delivery import PartState
 from perdure.ports.delivery.pacing import Pacing
 from perdure.store.store import Store
-from perdure.testkit.pacing import RememberedPacing
-from perdure.testkit.stores import Person, claim_one, settle
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.contract.pacing import RememberedPacing
+from perdure.testkit.simulator.stores import Person, claim_one, settle
+from perdure.testkit.simulator.system import VirtualClock
 
 CHAT = "chat"
 

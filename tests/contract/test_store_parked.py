@@ -1,5 +1,6 @@
-"""What could not be delivered, and what a person decides about it, on both databases."""
+"""Checks what could not be delivered, and what a person decides about it, on both databases."""
 
+import msgspec
 import pytest
 
 from perdure.domain.address import Address
@@ -12,9 +13,10 @@ from perdure.ports.delivery.outbox import Part
 from perdure.ports.people.access import Letter
 from perdure.ports.records.history import Page
 from perdure.ports.turns.turns import Settlement
+from perdure.store.operations.delivery import dead_letters
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, reply_id
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.stores import Person, claim_one, reply_id
+from perdure.testkit.simulator.system import VirtualClock
 
 CHAT = "scripted"
 
@@ -41,7 +43,7 @@ async def listed(store: Store) -> list[str]:
     return [part.id for part in await store.parked.page(Page())]
 
 
-async def test_it_is_shown_with_what_it_says_and_why(store: Store, eve: Person) -> None:
+async def test_a_parked_part_is_shown_with_what_it_says_and_why(store: Store, eve: Person) -> None:
     part = await parked(store, eve, PartState.FAILED, "what was said")
 
     (view,) = await store.parked.page(Page())
@@ -224,3 +226,39 @@ async def test_letters_and_parts_are_one_list(
     assert first[1].id == part
     with pytest.raises(NotFound):
         await store.parked.part(PartId("ltr_nothing"))
+
+
+async def test_what_was_taken_back_is_not_sent_after_all(store: Store, eve: Person) -> None:
+    # It may have arrived, so its turn's undo has added a deletion of it.
+    await eve.is_answered("hi", "a", parts=("a",))
+    part = await taken(store)
+    await eve.says("/undo")
+    await store.outbox.record(part.id, PartState.UNKNOWN, error="cut")
+
+    with pytest.raises(Conflict) as refused:
+        await store.parked.replay(part.id, force=True)
+
+    assert refused.value.code == "not_replayable"
+
+
+async def test_letters_of_an_account_are_bounded_and_the_oldest_give_way(
+    store: Store, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "LETTERS_MAX", 3)
+    other = Address(adapter="another", account="bot", place="")
+    await store.access.park(msgspec.structs.replace(letter("theirs"), address=other))
+    for number in range(5):
+        clock.advance(1)
+        await store.access.park(letter(f"m{number}"))
+
+    kept = [each.message for each in await store.parked.page(Page())]
+
+    assert kept == ["m4", "m3", "m2", "theirs"]
+
+
+async def test_what_came_is_kept_up_to_a_bound(store: Store) -> None:
+    await store.access.park(letter("m1", "x" * (dead_letters.PAYLOAD_MAX + 1)))
+
+    (view,) = await store.parked.page(Page())
+
+    assert len(view.text) == dead_letters.PAYLOAD_MAX

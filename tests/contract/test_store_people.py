@@ -1,4 +1,4 @@
-"""The `Principals` and `MediaLibrary` ports."""
+"""Checks the `Principals` and `MediaLibrary` ports."""
 
 import asyncio
 import hashlib
@@ -12,8 +12,8 @@ from perdure.domain.errors import Conflict, NotFound, Transient
 from perdure.domain.ids import MediaId, PrincipalId
 from perdure.ports.records.history import Page
 from perdure.store.store import Store
-from perdure.testkit.stores import Person
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.stores import Person
+from perdure.testkit.simulator.system import VirtualClock
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -177,11 +177,13 @@ async def test_the_same_bytes_are_kept_once(
         for who in (ada, bob, ada)
     ]
 
-    assert len({each.id for each in stored}) == 2  # whose they are, they are once
+    assert len({each.id for each in stored}) == 2  # one file per owner, however often it is stored
     assert len(files(tmp_path / "media")) == 1
 
 
-async def test_many_uploads_of_one_file_at_once(peers: list[Store], ada: Person) -> None:
+async def test_many_uploads_of_one_file_at_once_all_succeed(
+    peers: list[Store], ada: Person
+) -> None:
     data = b"x" * 100_000
 
     stored = await asyncio.gather(
@@ -232,3 +234,25 @@ async def test_a_folder_that_takes_nothing_is_said_so(
     with pytest.raises(Transient, match="media is no folder; move it away") as refused:
         await store.media.put(b"data", mime="", name="", principal=ada.id)
     assert refused.value.code == "not_writable"
+
+
+async def test_a_revoked_token_that_is_granted_again_opens(store: Store) -> None:
+    # It is the token of the home: whoever has the file is let in again after a restart.
+    root = await store.principals.ensure("root", role="operator")
+    await store.principals.grant(root.id, "other")
+    home = await store.principals.grant(root.id, "home")
+    await store.principals.revoke(home.id)
+
+    await store.principals.grant(root.id, "home")
+
+    assert await store.principals.by_token("home") == root
+
+
+async def test_a_token_of_a_member_does_not_stand_in_for_an_operators(store: Store) -> None:
+    root = await store.principals.ensure("root", role="operator")
+    carol = await store.principals.ensure("carol", role="member")
+    last = await store.principals.grant(root.id, "last")
+    await store.principals.grant(carol.id, "a member's")
+
+    with pytest.raises(Conflict):
+        await store.principals.revoke(last.id)

@@ -1,4 +1,4 @@
-"""Sending to places, and the directory of them, on both databases."""
+"""Checks sending to places, and the directory of places, on both databases."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from perdure.ports.people.principals import Principal
 from perdure.ports.records.history import Page
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.stores import (
     Person,
     assert_sound,
     claim_one,
@@ -31,7 +31,7 @@ from perdure.testkit.stores import (
     reply_id,
     settle,
 )
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.system import VirtualClock
 
 OpenStore = Callable[[], Awaitable[Store]]
 CHAT = "scripted"
@@ -89,7 +89,7 @@ def queued(claimed: Claimed) -> TurnQueued:
 
 
 async def is_said(store: Store, claimed: Claimed) -> None:
-    """As a runner settles what needs no model."""
+    """Settle a turn that needs no model, as a runner does."""
     text = queued(claimed).answer
     settlement = Settlement(
         outcome=Outcome.DONE,
@@ -113,7 +113,7 @@ async def addresses(store: Store, principal: PrincipalId | None = None) -> list[
     return [view.address for view in found]
 
 
-async def test_it_is_a_turn_in_the_places_line_and_goes_out_by_the_outbox(
+async def test_a_sent_message_is_a_turn_in_the_places_line_and_goes_out_by_the_outbox(
     store: Store, root: Principal
 ) -> None:
     sent = await send(store, root, "scripted:ada")
@@ -168,7 +168,9 @@ async def test_the_same_id_sends_once_also_after_a_restart(
     assert len(await store.turns.claim(limit=10)) == 1
 
 
-async def test_it_waits_for_what_was_asked_before(store: Store, root: Principal) -> None:
+async def test_a_sent_message_waits_for_what_was_asked_before(
+    store: Store, root: Principal
+) -> None:
     ada = await store.principals.ensure("scripted:ada", role="member")
     asked = await say(store, ada.id, "hello", own_id="m1")
     running = await claim_one(store)
@@ -205,7 +207,9 @@ async def test_a_new_session_says_what_was_not_said_yet(store: Store, root: Prin
     assert (queued(claimed).kind, queued(claimed).answer) == (TurnKind.SENT, TEXT)
 
 
-async def test_a_suspended_session_does_not_swallow_it(store: Store, root: Principal) -> None:
+async def test_a_suspended_session_does_not_swallow_a_sent_message(
+    store: Store, root: Principal
+) -> None:
     ada = await store.principals.ensure("scripted:ada", role="member")
     asked = await say(store, ada.id, "deadly", own_id="m1")
     sent = await send(store, root, "scripted:ada")
@@ -224,7 +228,9 @@ async def test_a_suspended_session_does_not_swallow_it(store: Store, root: Princ
     assert queued(await claim_one(store)).answer == "And the restore."
 
 
-async def test_undo_takes_it_back_and_retry_does_not_ask_it(store: Store, root: Principal) -> None:
+async def test_undo_takes_a_sent_message_back_and_retry_does_not_ask_it(
+    store: Store, root: Principal
+) -> None:
     ada = await store.principals.ensure("scripted:ada", role="member")
     await send(store, root, "scripted:ada")
     await is_said(store, await claim_one(store))
@@ -254,7 +260,7 @@ async def test_a_platform_that_is_not_configured_is_named_with_those_that_are(
 async def test_colons_belong_to_the_place_unless_a_conversation_is_known(
     store: Store, root: Principal
 ) -> None:
-    """Matrix has colons in the ids of its rooms."""
+    # Matrix has colons in the ids of its rooms.
     ada = await store.principals.ensure("scripted:ada", role="member")
     room = Address(adapter=CHAT, account="bot", place="!room:host")
 

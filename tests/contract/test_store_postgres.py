@@ -1,7 +1,7 @@
-"""What several nodes on one PostgreSQL can do to each other between two statements.
+"""Checks what several nodes on one PostgreSQL can do to each other between two statements.
 
-Each test holds one transaction open at the worst moment, waits until another node's operation
-stands behind it, and lets go.
+Each test holds one transaction open at the worst moment, waits until another node's operation waits
+for it, and commits.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from perdure.domain.journal.events import Attachment, AttemptInterrupted
 from perdure.store.drivers.postgres import PostgresDriver
 from perdure.store.operations.nodes import LEASE_MS
 from perdure.store.store import Store
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.stores import (
     Person,
     assert_sound,
     claim_one,
@@ -30,7 +30,7 @@ from perdure.testkit.stores import (
     settle,
     turn_of,
 )
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ async def nodes(postgres_database: str, tmp_path: Path) -> AsyncIterator[list[St
 
 @pytest.fixture
 async def rival(postgres_database: str) -> AsyncIterator[asyncpg.Connection]:
-    """A connection whose transaction the test holds open."""
+    """Provide a connection whose transaction the test holds open."""
     connection = await asyncpg.connect(postgres_database)
     try:
         yield connection
@@ -72,7 +72,8 @@ async def carol(nodes: list[Store]) -> Person:
 async def holding(
     rival: asyncpg.Connection, work: Awaitable[T], sql: str, *values: object
 ) -> AsyncIterator["asyncio.Future[T]"]:
-    """Run `sql` in an open transaction, then `work` until it waits for it; then commit."""
+    """Run `sql` in an open transaction, start `work` and wait until it is blocked. Commit at the
+    end."""
     transaction = rival.transaction()
     await transaction.start()
     await rival.execute(sql, *values)
@@ -134,8 +135,8 @@ async def test_a_stop_that_waited_for_a_settlement_finds_it_finished(
 async def test_a_refusal_that_is_no_longer_awaited_is_nobodys_news(
     nodes: list[Store], carol: Person, rival: asyncpg.Connection
 ) -> None:
-    """The write goes on when whoever asked for it is cancelled; the loop must not log its end as
-    never retrieved."""
+    # The write goes on after its caller is cancelled. The loop must not log its failure as an
+    # exception that was never retrieved.
     accepted = await carol.says()
     claimed = await claim_one(nodes[0])
     async with rival.transaction(), asyncio.timeout(10):
@@ -154,7 +155,7 @@ async def test_a_refusal_that_is_no_longer_awaited_is_nobodys_news(
 async def test_a_server_that_only_reads_is_waited_for(
     nodes: list[Store], rival: asyncpg.Connection
 ) -> None:
-    """So does a stand-by answer until it has taken over."""
+    # A stand-by server refuses writes in the same way until it has taken over.
     alter = f'ALTER DATABASE "{await rival.fetchval("SELECT current_database()")}"'
     await rival.execute(f"{alter} SET default_transaction_read_only = on")
     try:
@@ -188,7 +189,7 @@ async def test_a_lease_that_ran_out_is_not_revived(
 async def test_a_node_that_was_alone_goes_on_after_a_pause_longer_than_its_lease(
     nodes: list[Store], carol: Person, rival: asyncpg.Connection
 ) -> None:
-    """A machine that sleeps is no crash: its turns are still its own."""
+    # A machine that sleeps has not crashed: its turns still belong to it.
     await nodes[1].nodes.leave()
     accepted = await carol.says()
     claimed = await claim_one(nodes[0])
@@ -206,7 +207,10 @@ async def test_a_node_that_was_alone_goes_on_after_a_pause_longer_than_its_lease
 async def test_a_node_never_takes_its_own_work_for_a_dead_ones(
     nodes: list[Store], carol: Person, rival: asyncpg.Connection
 ) -> None:
-    """After a pause its lease has run out, and what it sends and fetches is still under way."""
+    # After a pause its lease has run out, but its turns, its sending and its fetching are still
+    # under way.
+    running = await carol.says()
+    await claim_one(nodes[0])
     eve = Person(nodes[0], carol.id, adapter="chat", place="room")
     await eve.is_answered("hi", "hello", parts=("hello",))
     (part,) = await nodes[0].outbox.take(adapter="chat", limit=1)
@@ -217,6 +221,9 @@ async def test_a_node_never_takes_its_own_work_for_a_dead_ones(
     (fetch,) = await nodes[0].fetches.take(adapters=["chat"], limit=1)
     await rival.execute("UPDATE nodes SET lease_until = 0 WHERE id = $1", nodes[0].node)
 
+    assert await nodes[0].nodes.reap(attempts_max=3, limit=10) == []
+    ended = await nodes[1].nodes.reap(attempts_max=3, limit=10)
+    assert [each.turn for each in only(AttemptInterrupted, ended)] == [running.turn]
     assert await nodes[0].outbox.stranded(adapter="chat") == []
     assert [each.id for each in await nodes[1].outbox.stranded(adapter="chat")] == [part.id]
     await nodes[0].fetches.recover(attempts_max=5)
@@ -273,7 +280,7 @@ async def test_both_nodes_accept_and_answer_one_conversation(
 async def test_a_lease_ends_though_the_servers_clock_was_set_back(
     nodes: list[Store], carol: Person, rival: asyncpg.Connection
 ) -> None:
-    """It then ends hours later than one that begins now, and its owner may be gone."""
+    # Such a lease would end hours later than one that begins now, although its owner may be gone.
     await carol.says()
     await claim_one(nodes[0])
     await rival.execute("UPDATE nodes SET lease_until = lease_until + 7200000")

@@ -1,9 +1,10 @@
-"""What one member may have: counted exactly, in the transactions that store it."""
+"""Checks how much one member may have: counted exactly, in the transactions that store it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
 import pytest
+from tests.untyped_rows import row
 
 from perdure.domain.address import Address
 from perdure.domain.errors import NotFound
@@ -15,10 +16,9 @@ from perdure.domain.outcomes import Busy
 from perdure.domain.people.quotas import OverQuota, Quota, QuotaKind
 from perdure.ports.records.media import FetchedFile, Media
 from perdure.store.operations.people.quotas import _HELD
-from perdure.store.statement import row
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, settle
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.stores import Person, claim_one, settle
+from perdure.testkit.simulator.system import VirtualClock
 
 Limited = Callable[[Quota], Awaitable[Store]]
 DAY_S = 86_400
@@ -161,3 +161,24 @@ async def test_files_that_no_message_names_are_bounded_and_removed_after_a_day(
             await store.media.get(gone.id, principal=ada.id)
     with pytest.raises(NotFound, match="upload it again"):
         await say(store, ada, "too late", Attachment(media=MediaId(second.id), name="a.txt"))
+
+
+async def test_a_request_for_the_background_takes_room(limited: Limited, ada: Person) -> None:
+    store = await limited(Quota(turns=1))
+    await say(store, ada, "/background dig")
+
+    await refused(store, ada, "one", place="another")
+
+
+async def test_a_replacing_message_needs_room_where_more_waits_than_is_allowed(
+    limited: Limited, ada: Person
+) -> None:
+    # The quota was lowered meanwhile.
+    store = await limited(Quota(turns=3))
+    for place in ("a", "b", "c"):
+        await say(store, ada, "one", place=place)
+    await store.turns.claim(limit=1)
+    store = await limited(Quota(turns=1))
+
+    with pytest.raises(OverQuota):
+        await say(store, ada, "two", place="a", busy=Busy.INTERRUPT)

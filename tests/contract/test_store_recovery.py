@@ -1,4 +1,4 @@
-"""What becomes of interrupted turns, and of messages that come while a turn is under way.
+"""Checks what becomes of interrupted turns, and of messages that come while a turn is under way.
 
 Whatever a test does, every session must be sound when it ends.
 """
@@ -20,10 +20,8 @@ from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
     AttemptInterrupted,
-    CommandTaken,
     NoticePosted,
     Recorded,
-    SessionOpened,
     SteerAccepted,
     SteerTaken,
     ToolFinished,
@@ -36,6 +34,7 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.journal.records import PartView, SessionRecord, TurnView
+from perdure.domain.journal.session_events import CommandTaken, SessionOpened
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Busy, CallEnding, Interruption, NodeRequest, Outcome, Repeat
 from perdure.domain.people.menu import Menu
@@ -51,7 +50,7 @@ from perdure.domain.turn.recovery import (
 from perdure.ports.records.history import Page
 from perdure.ports.turns.turns import Claimed
 from perdure.store.store import Store
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.stores import (
     GO_ON,
     Person,
     claim_one,
@@ -65,7 +64,7 @@ from perdure.testkit.stores import (
     tool_call,
     turn_of,
 )
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.system import VirtualClock
 
 OpenStore = Callable[[], Awaitable[Store]]
 WAIT = Policy(resume=Resume.WAIT, freshness_ms=0)
@@ -76,6 +75,8 @@ COUNTED = [Interruption.CRASH, Interruption.DRAIN_TIMEOUT]
 
 
 class Alive(Protocol):
+    """Names the processes that are running, newest last."""
+
     alive: list[Store]
 
 
@@ -128,14 +129,14 @@ def send(store: Store, ada: Person) -> Sender:
 
 @pytest.fixture
 def post(store: Store, ada: Person) -> Sender:
-    """Through a platform that is pushed to."""
+    """Return a sender on a platform whose replies go through the outbox."""
     return Sender(store, ada, adapter="chat")
 
 
 async def cut(
     store: Store, reason: Interruption = Interruption.SHUTDOWN, *, attempts_max: int = 3
 ) -> Claimed:
-    """Begin the next turn and end its attempt before it is done."""
+    """Begin the next turn and end its attempt before the turn is done."""
     claimed = await claim_one(store)
     await store.turns.interrupt(claimed.lease, reason, attempts_max=attempts_max)
     return claimed
@@ -170,13 +171,13 @@ async def strikes(store: Store, session: SessionId) -> int:
 
 
 async def resumed(store: Store, policy: Policy = GO_ON) -> list[TurnId]:
-    """The turns that go on by themselves under this policy."""
+    """Return the turns that resume by themselves under this policy."""
     result = await store.nodes.resume(policy, limit=100)
     return [event.turn for event in only(TurnRequeued, result.recorded)]
 
 
 async def texts_waiting(store: Store, session: SessionId) -> list[str]:
-    """What is queued, in the order in which it would run."""
+    """Return the texts of the queued turns, in the order in which they would run."""
     record = await record_of(store, session)
     waiting = [turn.id for turn in record.turns if turn.state == "queued"]
     queued = {event.turn: event.text for event in only(TurnQueued, record.events)}
@@ -248,7 +249,7 @@ async def test_what_the_model_was_told_is_not_told_again(store: Store, send: Sen
     assert left.turn == second.lease.turn
 
 
-async def test_ask_asks_once(store: Store, send: Sender) -> None:
+async def test_the_policy_ask_asks_once(store: Store, send: Sender) -> None:
     first = await cut_after_message(store, send)
 
     for _ in range(3):
@@ -286,7 +287,7 @@ async def test_a_restart_does_not_ask_again(store: Store, send: Sender, restart:
 
 
 async def test_every_interruption_is_asked_about(store: Store, send: Sender) -> None:
-    """The answer to one question is no answer to the next."""
+    # The answer to one question does not answer the next.
     first = await cut_after_message(store, send)
     for asked in (1, 2, 3):
         await resumed(store, ASK)
@@ -364,7 +365,7 @@ async def test_what_is_stale_is_kept_for_the_next_message(
 async def test_what_waits_behind_an_interrupted_turn_is_its_next_message(
     store: Store, send: Sender, clock: VirtualClock, restart: OpenStore, policy: Policy
 ) -> None:
-    """It was accepted while the turn ran, so nobody needs to say anything more."""
+    # The next message was accepted while the turn ran, so nobody needs to write again.
     await send("work")
     first = await claim_one(store)
     await flush(store, first.lease, "half an ans")
@@ -444,7 +445,7 @@ async def test_age_is_counted_from_the_last_sign_of_life(
     last: str,
     ago_s: int,
 ) -> None:
-    """A turn that worked for an hour in silence was alive as long as its node was."""
+    # A turn that worked for an hour without an event was alive as long as its node was.
     await send("work")
     claimed = await claim_one(store)
     clock.advance(50)
@@ -486,7 +487,7 @@ async def test_the_word_continue_goes_on(store: Store, post: Sender, word: str) 
 async def test_a_forwarded_word_answers_nothing_and_orders_nothing(
     store: Store, ada: Person, word: str
 ) -> None:
-    """Somebody else wrote it, who was not asked."""
+    # Another person wrote the word, and nobody asked them.
     await ada.says("work")
     first = await claim_one(store)
     await flush(store, first.lease, "half")
@@ -563,7 +564,7 @@ async def test_any_other_text_replaces_what_was_asked_about(store: Store, send: 
 async def test_a_message_waits_behind_a_turn_that_goes_on_by_itself(
     store: Store, send: Sender, reason: Interruption, busy: Busy
 ) -> None:
-    """However long that is held back: it is the next to be answered, as if it ran."""
+    # The interrupted turn is answered next, as if it ran, however long it is held back.
     await send("work")
     first = await cut(store, reason)
 
@@ -578,7 +579,9 @@ async def test_a_message_waits_behind_a_turn_that_goes_on_by_itself(
     assert outcomes == ["done", "done"]
 
 
-async def test_where_newer_messages_interrupt_they_supersede_it(store: Store, send: Sender) -> None:
+async def test_a_newer_message_supersedes_an_interrupted_turn_where_messages_interrupt(
+    store: Store, send: Sender
+) -> None:
     first = await cut_after_message(store, send)
 
     accepted = await send("rather this", busy=Busy.INTERRUPT)
@@ -592,7 +595,7 @@ async def test_where_newer_messages_interrupt_they_supersede_it(store: Store, se
 async def test_a_call_goes_on_whatever_comes_after_it(
     store: Store, send: Sender, clock: VirtualClock, policy: Policy
 ) -> None:
-    """Its caller repeats it under its key, and waits for the answer."""
+    # The caller of a call repeats it under its key, and waits for the answer.
     call = await send("compute", kind=UpdateKind.CALL)
     first = await cut(store)
     clock.advance(3_600)
@@ -609,7 +612,8 @@ async def test_a_call_goes_on_whatever_comes_after_it(
 async def suspects(
     store: Store, send: Sender, places: Sequence[str], clock: VirtualClock, lived_s: float = 0
 ) -> dict[str, Claimed]:
-    """Conversations that have crashed twice, the first time after so many seconds. Interrupted."""
+    """Make conversations whose turns crashed twice, the first time after this many seconds. Returns
+    the interrupted turns by place."""
     found = {}
     for place in places:
         await send("poison?", place=place)
@@ -626,7 +630,8 @@ async def suspects(
 async def test_a_message_waits_behind_a_turn_that_is_held_back(
     store: Store, send: Sender, clock: VirtualClock, busy: Busy
 ) -> None:
-    """It was killed twice and waits for another suspect. Then both are answered, in their order."""
+    # The turn crashed twice and waits for another suspect. Then the turn and the message are both
+    # answered, in order.
     held = await suspects(store, send, ["s0", "s1"], clock, lived_s=2)
     (first,) = await resumed(store)
     other = await claim_one(store)
@@ -647,7 +652,8 @@ async def test_a_message_waits_behind_a_turn_that_is_held_back(
 async def test_a_suspect_is_alone_until_it_has_lived_longer_than_ever_before(
     store: Store, send: Sender, clock: VirtualClock, lived_s: float, alone_s: float
 ) -> None:
-    """Then the next one begins; so many of them do not wait for each other's ends."""
+    # Then the next suspect begins: many of them must not have to wait until each of the others
+    # ends.
     await suspects(store, send, ["s0", "s1"], clock, lived_s)
     assert len(await resumed(store)) == 1
     assert (await store.nodes.resume(GO_ON, limit=9)).look_again_ms is None  # it has not begun
@@ -667,10 +673,11 @@ async def test_a_suspect_is_alone_until_it_has_lived_longer_than_ever_before(
 
 
 @pytest.mark.parametrize("is_carried", [False, True], ids=["alone", "with text"])
-async def test_nobody_knows_better_than_a_heartbeat_when_a_node_died(
+async def test_a_node_counts_as_dead_since_its_last_heartbeat(
     store: Store, send: Sender, clock: VirtualClock, restart: OpenStore, *, is_carried: bool
 ) -> None:
-    """However long nobody starts it again; it must not be taken for the time the turn has lived."""
+    # The time in which the node was down, however long, must not count as time that the turn has
+    # lived.
     for place in ("s0", "s1"):
         await send(place=place)
     for _ in range(2):
@@ -693,10 +700,10 @@ async def test_nobody_knows_better_than_a_heartbeat_when_a_node_died(
     assert held.look_again_ms == clock.now_ms() + 2_000 + HEARTBEAT_MS + 1
 
 
-async def test_who_has_made_room_for_the_next_suspect_is_not_given_up_for_it(
+async def test_a_turn_that_made_room_for_the_next_suspect_is_not_given_up_for_it(
     store: Store, send: Sender, clock: VirtualClock, restart: OpenStore
 ) -> None:
-    """It had lived longer than ever; the node died under the one that was on trial."""
+    # The first turn had lived longer than ever before; the node died while the second was on trial.
     await suspects(store, send, ["s0", "s1"], clock)
     await resumed(store)
     proved = await claim_one(store)
@@ -746,14 +753,14 @@ async def test_suspects_go_on_last_and_one_at_a_time(
 
 
 async def test_the_culprit_falls_alone(store: Store, send: Sender, restart: OpenStore) -> None:
-    """One of five conversations kills its host whenever it runs; the others are answered."""
+    # One of five conversations kills its host whenever it runs. The others must be answered.
     await send("poison", place="culprit")
     for n in range(4):
         await send(place=f"b{n}")
     for _ in range(12):
         claimed = await store.turns.claim(limit=100)
         culprit = [each for each in claimed if each.address.place == "culprit"]
-        if culprit or not claimed:  # everything that runs beside it goes down with it
+        if culprit or not claimed:  # what runs beside it is interrupted too
             store = await restart()
         else:
             for each in claimed:
@@ -773,8 +780,8 @@ async def test_the_culprit_falls_alone(store: Store, send: Sender, restart: Open
 async def test_the_last_allowed_interruption_suspends_the_turn_alone(
     store: Store, send: Sender, reason: Interruption, attempts_max: int
 ) -> None:
-    """What waits behind it is served: the same turns, in their order, in a session that takes the
-    place of the suspended one."""
+    # The turns behind it are served: the same turns, in their order, in the session that replaces
+    # the suspended one.
     first = await send("poison")
     behind = [await send(f"behind {n}") for n in range(2)]
     for n in range(1, attempts_max + 1):
@@ -899,10 +906,10 @@ async def test_what_nobody_took_of_a_suspended_turn_is_asked_by_itself(
     await settle(store, freed)
 
 
-async def test_on_a_platform_what_there_is_of_it_is_sent_and_said_to_be_all(
+async def test_a_suspended_turns_words_are_sent_to_a_platform_and_said_to_be_all(
     store: Store, post: Sender
 ) -> None:
-    """What was shown gives way to what is kept; nobody else would ever send it."""
+    # The final text replaces the shown text. No later transaction would send it.
     accepted = await post("poison")
     claimed = await claim_one(store)
     await flush(store, claimed.lease, "So far so good, and more.")
@@ -1063,7 +1070,7 @@ async def test_a_message_that_only_waits_is_not_superseded(store: Store, send: S
     assert await texts_waiting(store, accepted.session) == ["one", "two"]
 
 
-async def test_a_steer_is_taken_where_it_is_taken(store: Store, send: Sender) -> None:
+async def test_a_steer_stands_in_the_history_where_it_was_taken(store: Store, send: Sender) -> None:
     await send("look around")
     running = await claim_one(store)
     media = await store.media.put(
@@ -1113,7 +1120,8 @@ async def test_a_stale_runner_takes_no_steers(store: Store, send: Sender) -> Non
 async def test_a_steer_that_was_not_taken_is_answered_at_its_place(
     store: Store, send: Sender
 ) -> None:
-    """Before what came after it, wherever that waits and however the turn ends."""
+    # It is answered before the messages that came after it, wherever it waits and however the turn
+    # ends.
     first = await send("first")
     running = await claim_one(store)
     await send("second", busy=Busy.STEER)
@@ -1134,7 +1142,7 @@ async def test_a_steer_that_was_not_taken_is_answered_at_its_place(
 async def test_a_steer_to_a_turn_that_is_given_up_keeps_its_place(
     store: Store, send: Sender
 ) -> None:
-    """In the line of the session that takes over, and what comes later stands behind all of it."""
+    # It keeps its place in the session that takes over, ahead of all messages that came later.
     await send("poison")
     running = await claim_one(store)
     for n in range(9):
@@ -1259,7 +1267,8 @@ async def test_only_waiting_messages_can_be_rewritten(
 async def test_an_announcement_reaches_whoever_we_work_for(
     peers: list[Store], store: Store, send: Sender, post: Sender
 ) -> None:
-    """Not those who wait, nor those another node works for. Each is told what becomes of it."""
+    # Waiting turns, and turns of another node, are not announced to. Each announcement says what
+    # becomes of its turn.
     await send("read", place="over-http")
     await post("pushed", place="on-chat")
     await send("a program's", place="program", kind=UpdateKind.CALL)
@@ -1283,7 +1292,7 @@ async def test_an_announcement_reaches_whoever_we_work_for(
 
 
 async def test_the_last_interruption_is_announced_as_such(store: Store, send: Sender) -> None:
-    """And then it is."""
+    # The interruption that follows is then really the last one.
     await send("work")
     policy, drain = Policy(attempts_max=2), Drain(asked=NodeRequest.RESTART)
     texts: list[str] = []
@@ -1311,7 +1320,7 @@ async def test_the_last_interruption_is_announced_as_such(store: Store, send: Se
 async def test_what_has_become_too_old_to_go_on_is_told_once(
     store: Store, post: Sender, clock: VirtualClock, restart: OpenStore, resume: Resume
 ) -> None:
-    """Where it was promised to go on, or to be asked about."""
+    # People had been told that the turn would go on, or that they would be asked about it.
     first = await cut_after_message(store, post)
     clock.advance(3_601)
     policy = Policy(resume=resume)
@@ -1343,7 +1352,8 @@ async def test_a_turn_that_is_too_old_is_not_told_of_where_somebody_has_written_
 
 
 async def in_order(store: Store, session: SessionId) -> list[str]:
-    """Run what is left: the user's texts, in the order in which they came to stand."""
+    """Run the turns that are left. Returns the users' texts in the order in which their turns
+    began."""
     while claimed := await store.turns.claim(limit=1):
         await settle(store, claimed[0])
     texts: list[str] = []
@@ -1396,3 +1406,38 @@ async def test_a_burst_at_once_gives_each_its_place(
     found = await in_order(store, accepted.session)
     assert found[0] == "first"
     assert sorted(found[1:]) == sorted(update.text for update in updates)
+
+
+async def test_words_that_a_turn_has_taken_are_no_next_message(store: Store, send: Sender) -> None:
+    # So its people are asked, and it does not make way.
+    await send("work")
+    running = await claim_one(store)
+    await send("this way", busy=Busy.STEER)
+    await store.turns.take_steers(running.lease)
+    await store.turns.interrupt(running.lease, Interruption.SHUTDOWN, attempts_max=3)
+
+    asked = (await store.nodes.resume(ASK, limit=9)).recorded
+
+    assert [each.choices for each in only(NoticePosted, asked)] == [("continue", "drop")]
+
+
+async def test_a_result_is_no_next_message(store: Store, send: Sender) -> None:
+    await send("/background count")
+    errand = await claim_one(store)
+    await send("work")
+    running = await claim_one(store)
+    await settle(store, errand, "seven")
+    await store.turns.interrupt(running.lease, Interruption.SHUTDOWN, attempts_max=3)
+
+    asked = (await store.nodes.resume(ASK, limit=9)).recorded
+
+    assert [each.choices for each in only(NoticePosted, asked)] == [("continue", "drop")]
+
+
+async def test_nobody_is_told_of_an_errand_when_the_gateway_stops(
+    store: Store, send: Sender
+) -> None:
+    await send("/background count")
+    await claim_one(store)
+
+    assert await store.nodes.announce(Policy(), Drain()) == []

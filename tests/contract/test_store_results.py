@@ -1,4 +1,5 @@
-"""What came back from the background is said, whatever happens to the turn that brings it."""
+"""Checks that the result of a background request is said, whatever happens to the turn that brings
+it."""
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from perdure.domain.turn.endings import SILENT
 from perdure.domain.turn.recovery import Policy, Resume
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
-from perdure.testkit.stores import GO_ON, Person, assert_sound, message, only, settle
+from perdure.testkit.simulator.stores import GO_ON, Person, assert_sound, message, only, settle
 
 
 def queued(claimed: Claimed) -> TurnQueued:
@@ -23,7 +24,7 @@ def queued(claimed: Claimed) -> TurnQueued:
 
 
 async def _brought(store: Store, ada: Person, *, adapter: str = HTTP) -> Claimed:
-    """A result, claimed and not yet said."""
+    """Return a result that is claimed and not yet said."""
     asked = message(ada.id, "/background count the stars", external_id="b", adapter=adapter)
     await store.inbox.accept(asked, queue_max=9)
     (errand,) = await store.turns.claim(limit=9)
@@ -34,7 +35,7 @@ async def _brought(store: Store, ada: Person, *, adapter: str = HTTP) -> Claimed
 
 
 async def _next_answers(store: Store) -> list[str]:
-    """The answers of all results that can still be said, in their order."""
+    """Return the answers of all results that can still be said, in their order."""
     answers = []
     while claimed := await store.turns.claim(limit=1):
         answers.append(queued(claimed[0]).answer)
@@ -46,7 +47,7 @@ async def _next_answers(store: Store) -> list[str]:
 async def test_a_result_ends_as_its_errand_has_ended(
     store: Store, ada: Person, finish: StopReason
 ) -> None:
-    """So it is marked like any other answer, and one that was cut can be continued."""
+    # So the result is marked like any other answer, and one that was cut off can be continued.
     await store.inbox.accept(message(ada.id, "/background count", external_id="b"), queue_max=9)
     (errand,) = await store.turns.claim(limit=9)
     settlement = Settlement(
@@ -67,10 +68,10 @@ async def test_a_result_without_a_word_says_so(store: Store, ada: Person) -> Non
     assert queued(result).answer == f"In the background: count\n\n{SILENT}"
 
 
-async def test_it_is_said_while_an_interrupted_turn_waits_for_its_people(
+async def test_a_result_is_said_while_an_interrupted_turn_waits_for_its_people(
     store: Store, ada: Person
 ) -> None:
-    """That may be for ever; and then the turn goes on where it was."""
+    # The interrupted turn may wait for ever. When it does go on, it goes on where it was.
     cut = await ada.says("dig")
     (claimed,) = await store.turns.claim(limit=9)
     await store.turns.interrupt(claimed.lease, Interruption.SHUTDOWN, attempts_max=3)
@@ -86,10 +87,10 @@ async def test_it_is_said_while_an_interrupted_turn_waits_for_its_people(
     await assert_sound(store, cut.session)
 
 
-async def test_it_is_said_when_the_turn_that_it_waits_for_is_interrupted(
+async def test_a_result_is_said_when_the_turn_that_it_waits_for_is_interrupted(
     store: Store, ada: Person
 ) -> None:
-    """It came while that turn was at work."""
+    # The result came while that turn was at work.
     asked = message(ada.id, "/background count the stars", external_id="b")
     await store.inbox.accept(asked, queue_max=9)
     (errand,) = await store.turns.claim(limit=9)
@@ -107,10 +108,11 @@ async def test_it_is_said_when_the_turn_that_it_waits_for_is_interrupted(
     await assert_sound(store, cut.session)
 
 
-async def test_one_that_has_begun_is_said_when_the_turn_before_it_is_given_up(
+async def test_a_begun_result_is_said_when_the_turn_before_it_is_given_up(
     store: Store, ada: Person
 ) -> None:
-    """It began while that turn was interrupted, and both went on. Its session is left."""
+    # The result began while that turn was interrupted, and both were resumed. Then the session of
+    # both is left.
     cut = await ada.says("dig")
     (digging,) = await store.turns.claim(limit=9)
     await store.turns.interrupt(digging.lease, Interruption.SHUTDOWN, attempts_max=3)
@@ -134,10 +136,10 @@ async def test_one_that_has_begun_is_said_when_the_turn_before_it_is_given_up(
 
 
 @pytest.mark.parametrize("said", ["hello", "/undo", "/retry", "/redo"])
-async def test_it_is_said_whatever_ends_the_interrupted_turn_meanwhile(
+async def test_a_result_is_said_whatever_ends_the_interrupted_turn_meanwhile(
     store: Store, ada: Person, said: str
 ) -> None:
-    """Else it would be at work for ever, and everything behind it would wait."""
+    # Otherwise the result would be at work for ever, and everything behind it would wait.
     await ada.is_answered("one", "fine")
     cut = await ada.says("dig")
     (claimed,) = await store.turns.claim(limit=9)
@@ -155,7 +157,9 @@ async def test_it_is_said_whatever_ends_the_interrupted_turn_meanwhile(
     assert (await store.diagnostics.counts()).running == 0
 
 
-async def test_a_message_that_supersedes_it_does_not_lose_it(store: Store, ada: Person) -> None:
+async def test_a_message_that_supersedes_a_result_does_not_lose_it(
+    store: Store, ada: Person
+) -> None:
     result = await _brought(store, ada)
     update = msgspec.structs.replace(message(ada.id, "hello", external_id="m"), busy=Busy.INTERRUPT)
     accepted = await store.inbox.accept(update, queue_max=9)
@@ -164,7 +168,7 @@ async def test_a_message_that_supersedes_it_does_not_lose_it(store: Store, ada: 
     assert await _next_answers(store) == ["", queued(result).answer]
 
 
-async def test_one_that_was_interrupted_is_not_lost_either(store: Store, ada: Person) -> None:
+async def test_an_interrupted_result_is_not_lost_either(store: Store, ada: Person) -> None:
     result = await _brought(store, ada)
     await store.turns.interrupt(result.lease, Interruption.SHUTDOWN, attempts_max=3)
     accepted = await store.inbox.accept(message(ada.id, "hello", external_id="m"), queue_max=9)
@@ -175,10 +179,10 @@ async def test_one_that_was_interrupted_is_not_lost_either(store: Store, ada: Pe
 
 
 @pytest.mark.parametrize("adapter", [HTTP, "chat"])
-async def test_at_its_limit_it_is_said_by_who_finds_it(
+async def test_a_result_that_was_interrupted_too_often_is_said_all_the_same(
     store: Store, ada: Person, adapter: str
 ) -> None:
-    """No model is asked for it, so it cannot be what ends the gateway."""
+    # No model is asked for a result, so it cannot be what crashes the gateway.
     result = await _brought(store, ada, adapter=adapter)
     waiting = message(ada.id, "hello", external_id="m", adapter=adapter)
     await store.inbox.accept(waiting, queue_max=9)

@@ -1,5 +1,5 @@
-"""Where words are found: those of a shared place there and nowhere else, those of a private place
-by its person, where nobody reads along. Operators find everything."""
+"""Checks where words are found: those of a shared place only there, those of a private place by its
+person and only where nobody else reads. Operators find everything."""
 
 from collections.abc import Sequence
 
@@ -14,11 +14,11 @@ from perdure.ports.records.history import Page
 from perdure.store.operations.commands import asking
 from perdure.store.ports import history as reading
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, settle, turn_of
+from perdure.testkit.simulator.stores import Person, claim_one, settle, turn_of
 
 
 class Spot:
-    """One person in one place of a platform."""
+    """Plays one person in one place of a platform."""
 
     def __init__(
         self, store: Store, who: PrincipalId, place: str, *, kind: str = "group", person: str = ""
@@ -31,7 +31,7 @@ class Spot:
 
     @property
     def last(self) -> str:
-        """The platform's id of what was said last."""
+        """Return the platform's id of the last message."""
         return f"{self._address.place}/{self._who}-{self._said}"
 
     async def say(self, text: str) -> Accepted:
@@ -67,7 +67,7 @@ class Spot:
         return accepted
 
     async def finds(self, words: str) -> bool:
-        """Through the command, as people look."""
+        """Search by the command, as people do."""
         reply = (await self.say(f"/sessions {words}")).reply
         found = not reply.startswith("No message")
         assert found == reply.startswith("ses_")
@@ -75,7 +75,8 @@ class Spot:
 
 
 class Town:
-    """Ada opened the club, Bob talks there too; each of them also talks alone."""
+    """Plays Ada, who opened the club, and Bob, who talks there too. Each of them also talks
+    alone."""
 
     def __init__(self, store: Store, ada: Person, bob: Person) -> None:
         self.store = store
@@ -177,7 +178,7 @@ async def test_what_happened_is_explained_where_it_happened(store: Store, town: 
 async def test_a_late_edit_is_found_where_its_message_is_found(
     store: Store, town: Town, ada: Person, *, is_indexed: bool
 ) -> None:
-    """Whether or not the words before the edit are in the index already."""
+    # This must hold whether or not the index has the words from before the edit.
     await town.bob_in_club.exchange("my pumpkin")
     in_club = town.bob_in_club.last
     await town.ada_alone.exchange("my plum")
@@ -207,7 +208,7 @@ async def test_a_late_edit_is_found_where_its_message_is_found(
 async def test_what_is_asked_again_is_found_once(
     store: Store, town: Town, *, is_indexed: bool
 ) -> None:
-    """Whether an edit of the last message asks it again, a second edit, or a command."""
+    # It may be asked again by an edit of the last message, by a second edit, or by a command.
     spot = town.bob_in_club
     await spot.exchange("a toucan flew")
     said = spot.last

@@ -1,4 +1,5 @@
-"""Who comes next where more waits than there is room for: turns and files are shared by person."""
+"""Checks who comes next when more waits than there is room for: turns and files are shared by
+person."""
 
 import pytest
 

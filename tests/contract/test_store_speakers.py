@@ -1,4 +1,5 @@
-"""What the store knows of a turn's person when it begins, and how their work is ended."""
+"""Checks what the store knows of a turn's person when the turn begins, and how a person's work is
+ended."""
 
 from collections.abc import Awaitable, Callable
 
@@ -9,7 +10,8 @@ from perdure.domain.errors import Fenced
 from perdure.domain.ids import PrincipalId, TurnId
 from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.inbound.updates import Accepted, Update
-from perdure.domain.journal.events import HeadMoved, SenderTraits, TurnQueued, TurnSettled
+from perdure.domain.journal.events import SenderTraits, TurnQueued, TurnSettled
+from perdure.domain.journal.session_events import HeadMoved
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Busy, Outcome
 from perdure.domain.people.access import ACCESS_ENDED, Speaker
@@ -17,7 +19,7 @@ from perdure.ports.people.access import PlacedArrival
 from perdure.ports.people.places import OutgoingMessage
 from perdure.ports.turns.turns import Settlement
 from perdure.store.store import Store
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.stores import (
     GO_ON,
     Person,
     assert_sound,
@@ -36,7 +38,7 @@ STAFF = SenderTraits(roles=("staff",), is_bot=True)
 
 
 class Spot:
-    """One person of a platform in one of its places."""
+    """Plays one person of a platform in one of its places."""
 
     def __init__(self, store: Store, who: PrincipalId, *, place: str = "room") -> None:
         self._store = store
@@ -77,7 +79,8 @@ async def pair(store: Store, eve: Spot, *, account: str = "bot", sender: str = "
 
 
 async def the_speaker(store: Store) -> Speaker:
-    """As told beforehand, and then with the claim: they are the same."""
+    """Return the speaker of the only waiting turn. It must be the same in the list of unfinished
+    turns and in the claim."""
     (seen,) = await store.turns.unfinished(after=None, limit=9)
     claimed = await claim_one(store)
     assert seen.turn == claimed.lease.turn
@@ -129,7 +132,7 @@ async def test_a_pairing_counts_for_its_person_and_account_until_it_is_revoked(
     assert not seen.speaker.is_paired
 
 
-async def test_in_a_linked_place_it_is_the_person_of_that_place(
+async def test_the_speaker_in_a_linked_place_is_the_person_of_that_place(
     store: Store, ada: Person, eve: Spot
 ) -> None:
     await ada.is_answered("hello", "yes")
@@ -161,7 +164,7 @@ async def test_what_is_sent_is_its_senders_also_into_a_linked_place(
 async def test_what_the_platform_told_of_them_stays_with_their_words(
     store: Store, eve: Spot
 ) -> None:
-    """With a message that steers and is freed, one that is asked again, and an errand."""
+    # Covers a steer that becomes a turn, a turn that is asked again, and an errand.
     await eve.says("first")
     first = await claim_one(store)
     await eve.says("be quick", busy=Busy.STEER)
@@ -255,7 +258,7 @@ async def test_an_interrupted_turn_is_refused_and_keeps_what_was_said(
 async def test_a_refused_turn_in_which_nothing_was_said_leaves_the_chain(
     store: Store, ada: Person, restart: OpenStore, *, is_claimed: bool
 ) -> None:
-    """Whether it is refused by its runner, or while it lay there interrupted."""
+    # The turn is refused by its runner, or while it waits interrupted.
     first = await ada.is_answered("hello", "yes")
     accepted = await ada.says("secret")
     claimed = await claim_one(store)

@@ -1,4 +1,5 @@
-"""What only the SQLite driver promises: one owner, one writer, group commit, answers by index."""
+"""Checks what only the SQLite driver promises: one owner, one writer, group commit, and answers by
+index."""
 
 import asyncio
 import re
@@ -10,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.untyped_rows import row, rows
 
 from perdure.app.operate.verify import report
 from perdure.domain.errors import Conflict, PerdureError, Rejected, Transient
@@ -26,10 +28,10 @@ from perdure.store.operations.files import fetching
 from perdure.store.operations.reading import answers, auditing, chains, explaining, history
 from perdure.store.operations.sessions import destinations, moves, places
 from perdure.store.operations.turns import endings, recovery, session_queue, suspension, turns
-from perdure.store.statement import Op, Rows, row, rows, run
+from perdure.store.statement import Op, Rows, run
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, message
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.stores import Person, message
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 
 @pytest.fixture
@@ -156,7 +158,7 @@ async def test_a_failed_operation_does_not_fail_its_neighbours(driver: SqliteDri
 
 
 class SecondThoughts:
-    """An operation that undoes the whole transaction, as a full disk does, the first few times."""
+    """Undoes the whole transaction the first few times it runs, as a full disk does."""
 
     def __init__(self, name: str, *, times: int) -> None:
         self._name = name
@@ -175,8 +177,8 @@ class SecondThoughts:
 
 @pytest.mark.parametrize("times", [1, 2, 3])
 async def test_what_was_committed_in_the_end_is_no_error(driver: SqliteDriver, times: int) -> None:
-    """A batch is run up to three times: as a whole, with savepoints, and one by one. Only how the
-    last run ended counts, for each operation alone."""
+    # A batch is run up to three times: as a whole, with savepoints, and one by one. Each operation
+    # gets the result of its last run.
     await driver.write(partial(insert, "there"))
 
     first, second, third = await asyncio.gather(
@@ -193,7 +195,7 @@ async def test_what_was_committed_in_the_end_is_no_error(driver: SqliteDriver, t
 
 
 class Unforeseen(Exception):
-    """What no list of expected errors names."""
+    """Stands for an error that no list of expected errors names."""
 
 
 @pytest.mark.parametrize("error", [KeyError, TypeError, OverflowError, Unforeseen])
@@ -230,7 +232,7 @@ async def test_a_write_that_is_no_longer_awaited_still_happens(driver: SqliteDri
 
 
 async def test_a_write_during_the_close_is_answered(driver: SqliteDriver) -> None:
-    """Whatever the order, nobody waits for ever."""
+    # The write must be answered, whichever comes first: otherwise its caller would wait for ever.
     closing = asyncio.create_task(driver.close())
     await asyncio.sleep(0)
 
@@ -323,7 +325,8 @@ HOT = {
     "parts of the same words": doubts._TWIN,
     "parts tried lately": pacing._TRIED,
     "bubbles that grow": pacing._GROWING,
-    "whether people were told": undelivered._IS_TOLD,
+    "when operators were told": undelivered._OPERATORS_TOLD,
+    "whether a person was told": undelivered._IS_PERSON_TOLD,
     "another way to a person": undelivered._ELSEWHERE,
     "listed conversations": history._LISTED,
     "listed sessions": history._SESSIONS,
@@ -371,7 +374,7 @@ async def test_a_hot_statement_scans_no_table(driver: SqliteDriver, name: str) -
 async def test_a_list_is_read_from_its_newest_end(
     driver: SqliteDriver, sql: str, index: str
 ) -> None:
-    """And sorted only within the span that its page comes from."""
+    # Only the span of time that the page comes from may be sorted.
     plan = await driver.write(
         lambda: rows("EXPLAIN QUERY PLAN " + in_sqlite(sql), *[None] * placeholders(sql))
     )
@@ -398,7 +401,7 @@ def placeholders(sql: str) -> int:
 async def test_a_line_is_read_from_its_beginning(
     driver: SqliteDriver, sql: str, index: str
 ) -> None:
-    """However many wait, only those are looked at that may come next."""
+    # However many rows wait, only those that may come next are read.
     plan = await driver.write(
         lambda: rows("EXPLAIN QUERY PLAN " + in_sqlite(sql), *[None] * placeholders(sql))
     )
@@ -409,7 +412,7 @@ async def test_a_line_is_read_from_its_beginning(
 
 
 async def test_explaining_an_id_scans_no_table(driver: SqliteDriver) -> None:
-    """`explain` takes any id, so it must be found by an index whatever it is."""
+    # `explain` takes any id, so each kind of id must be found by an index.
     by_index = (
         explaining._PART,
         explaining._BY_MESSAGE,
@@ -424,7 +427,7 @@ async def test_explaining_an_id_scans_no_table(driver: SqliteDriver) -> None:
             partial(rows, "EXPLAIN QUERY PLAN " + sql, *[None] * placeholders(sql))
         )
         steps = [detail for *_, detail in plan]
-        # The places that were found before; of one person there are at most a thousand.
+        # These are the places that were found before; one person has at most a thousand.
         places = ("SCAN p", "SCAN known", "SCAN recent")
         scans = [s for s in steps if s.startswith("SCAN") and s not in places]
         everything_over_http = [s for s in steps if s.endswith("(adapter=?)")]
@@ -480,11 +483,32 @@ async def test_messages_of_a_burst_share_commits(driver: SqliteDriver, sqlite_st
     assert 0 < commits < 100
 
 
+async def test_the_first_of_a_crowd_does_not_wait_for_the_last(driver: SqliteDriver) -> None:
+    # Thousands of messages may come in one instant. If all of them shared one commit, no turn would
+    # begin before the last message is stored.
+    is_answered = threading.Event()
+
+    def last() -> Op[bool]:
+        yield from insert("last")
+        return is_answered.wait(10)
+
+    async def first() -> None:
+        await driver.write(partial(insert, "first"))
+        is_answered.set()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(first())
+        for number in range(500):
+            group.create_task(driver.write(partial(insert, f"p{number}")))
+        was_answered = group.create_task(driver.write(last))
+    assert was_answered.result()
+
+
 async def test_a_check_of_the_file_is_not_misled_by_what_a_reader_has_seen(
     sqlite_store: Store,
 ) -> None:
-    """A connection that has searched keeps a picture of the index, and takes what has grown since
-    for damage."""
+    # A connection that has searched caches a part of the index. The check would take rows added
+    # since then for damage.
     await sqlite_store.nodes.join(name="test")
     ada = Person(sqlite_store, (await sqlite_store.principals.ensure("ada", role="member")).id)
     for number in range(12):
@@ -501,7 +525,7 @@ async def test_a_check_of_the_file_is_not_misled_by_what_a_reader_has_seen(
 
 
 async def test_a_read_of_its_own_ends_with_its_caller(driver: SqliteDriver) -> None:
-    """It may take minutes, and nobody waits for it any more."""
+    # Such a read may take minutes, and nobody waits for its result any more.
     begun = threading.Event()
 
     def counting_for_ever() -> Op[Rows]:
@@ -518,12 +542,12 @@ async def test_a_read_of_its_own_ends_with_its_caller(driver: SqliteDriver) -> N
         await asyncio.to_thread(begun.wait)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asking  # which waits until the thread is free again
+            await asking  # waits until the thread is free again
 
 
 @pytest.fixture
 def small_log(monkeypatch: pytest.MonkeyPatch) -> int:
-    """So many bytes may the log of a database have that is opened now."""
+    """Limit the log of a database that is opened afterwards. Returns the limit in bytes."""
     monkeypatch.setattr(sqlite_log, "LOG_BYTES_MAX", 400_000)
     return 100 * 4096
 
@@ -531,7 +555,8 @@ def small_log(monkeypatch: pytest.MonkeyPatch) -> int:
 async def test_a_check_of_everything_lets_the_log_be_copied(
     small_log: int, sqlite_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others write while it looks: the log begins anew again and again, as without it."""
+    # Others write during the check. The log must start over again and again, as it does without a
+    # check.
     monkeypatch.setattr(auditing, "SESSIONS_AT_ONCE", 3)
     await sqlite_store.nodes.join(name="test")
     ada = (await sqlite_store.principals.ensure("ada", role="member")).id

@@ -1,4 +1,5 @@
-"""The `Stickers` port: a sticker is described once, and no turn waits long for its words."""
+"""Checks the `Stickers` port: a sticker is described once, and no turn waits long for its
+description."""
 
 import asyncio
 
@@ -18,8 +19,15 @@ from perdure.ports.records.media import Fetch, FetchedFile, Late
 from perdure.ports.records.stickers import Met
 from perdure.ports.turns.turns import Claimed
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, assert_sound, claim_one, next_request, only, settle
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.stores import (
+    Person,
+    assert_sound,
+    claim_one,
+    next_request,
+    only,
+    settle,
+)
+from perdure.testkit.simulator.system import VirtualClock
 
 CHAT = "chat"
 CAT = Attachment(
@@ -53,7 +61,7 @@ async def take(store: Store) -> Fetch:
 
 
 async def described(store: Store, fetch: Fetch) -> Claimed:
-    """The errand that describes the sticker, at work."""
+    """Return the errand that describes the sticker, at work."""
     met = await store.stickers.meet(fetch)
     assert (met.is_new, met.agent) == (True, "seer")
     await store.stickers.describe(fetch, PICTURE, agent=met.agent)
@@ -61,7 +69,7 @@ async def described(store: Store, fetch: Fetch) -> Claimed:
 
 
 def told(claimed: Claimed) -> list[str]:
-    """The words that the model is told of the turn's stickers."""
+    """Return what the model is told of the turn's stickers."""
     blocks = [b for entry in entries_of(claimed.events) for b in entry.attachments]
     return [in_words(each) for each in blocks]
 
@@ -141,7 +149,7 @@ async def test_two_who_meet_a_sticker_at_once_send_one_errand(
 async def test_a_turn_waits_for_a_description_only_so_long(
     store: Store, ada: Person, clock: VirtualClock
 ) -> None:
-    """Words that come later are for the next one; what this one was told stays."""
+    # A later description is used for the next turn. What this turn was told does not change.
     await send(store, ada, update="u1")
     errand = await described(store, await take(store))
     clock.advance(WAIT_MS / 1000)

@@ -1,6 +1,7 @@
-"""What the model is told of interruptions: each once in a conversation, and errands of none.
+"""Checks that the model is told of each interruption once in a conversation, and that errands are
+told of none.
 
-Whatever a test does, every session must be sound when it ends, errands' sessions too.
+Whatever a test does, every session must be sound when it ends, including the sessions of errands.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,12 +14,11 @@ from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
     AttemptInterrupted,
-    Compacted,
     InterruptionAcknowledged,
-    TitleSet,
     ToolFinished,
     TurnQueued,
 )
+from perdure.domain.journal.session_events import Compacted, TitleSet
 from perdure.domain.kinds import ERRANDS, TurnKind
 from perdure.domain.outcomes import CallEnding, Interruption, Outcome, Repeat
 from perdure.domain.people.menu import AgentOffer, Menu
@@ -26,7 +26,7 @@ from perdure.domain.prompt.prompt import Note, PromptMessage, ResultBlock, TextB
 from perdure.domain.turn.recovery import Policy, Resume, Telling, acknowledgements
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.stores import (
     GO_ON,
     Person,
     claim_one,
@@ -48,7 +48,8 @@ pytestmark = pytest.mark.usefixtures("everything_ends_sound")
 
 @pytest.fixture
 async def ada(store: Store) -> Person:
-    """Her next message takes the place of an answer that was cut; her agent has a memory."""
+    """Return a person whose next message replaces an interrupted answer, and whose agent has a
+    memory."""
     principal = await store.principals.ensure("ada", role="member")
     policy = Policy(resume=Resume.WAIT, freshness_ms=0)
     menu = Menu(recovery=policy, agents={"main": AgentOffer(has_memory=True)})
@@ -56,7 +57,7 @@ async def ada(store: Store) -> Person:
 
 
 async def cut(store: Store, ada: Person, text: str = "work") -> Claimed:
-    """A message whose answer was cut short, and waits."""
+    """Send a message and interrupt its answer, which then waits."""
     await ada.says(text)
     claimed = await claim_one(store)
     await flush(store, claimed.lease, "half an ans")
@@ -65,7 +66,7 @@ async def cut(store: Store, ada: Person, text: str = "work") -> Claimed:
 
 
 async def reach(store: Store, claimed: Claimed, outcome: Outcome = Outcome.DONE) -> None:
-    """The model is told whatever there is to tell, and answers."""
+    """Settle a turn whose model was told everything there was to tell."""
     settlement = Settlement(
         outcome=outcome,
         reason="stop",
@@ -83,7 +84,7 @@ async def next_turn(store: Store, ada: Person, text: str) -> Claimed:
 
 
 def turns_told(claimed: Claimed) -> list[TurnId | None]:
-    """The interrupted turns that this one tells the model about."""
+    """Return the interrupted turns that this one tells the model about."""
     return [each.turn for each in claimed.telling.interruptions]
 
 
@@ -127,7 +128,7 @@ async def test_what_a_branch_has_told_is_not_told_where_it_happened(
 
 
 @pytest.mark.parametrize("commands", [("/undo",), ("/retry",), ("/undo", "/redo"), ("/branch",)])
-async def test_it_stays_told_when_the_turn_that_told_it_is_left(
+async def test_an_interruption_stays_told_when_the_turn_that_told_it_is_left(
     store: Store, ada: Person, commands: tuple[str, ...]
 ) -> None:
     await cut(store, ada)
@@ -140,7 +141,9 @@ async def test_it_stays_told_when_the_turn_that_told_it_is_left(
     assert (await claim_one(store)).telling == Telling()
 
 
-async def test_it_is_told_with_the_first_words_that_are_shown(store: Store, ada: Person) -> None:
+async def test_an_interruption_counts_as_told_with_the_first_words_that_are_shown(
+    store: Store, ada: Person
+) -> None:
     await cut(store, ada)
     second = await next_turn(store, ada, "what else?")
     told = acknowledgements(second.lease.turn, second.telling.interruptions)
@@ -155,7 +158,7 @@ async def test_it_is_told_with_the_first_words_that_are_shown(store: Store, ada:
 async def test_a_turn_that_is_cut_twice_tells_each_time_of_the_last(
     store: Store, ada: Person
 ) -> None:
-    """The model heard of the first while it went on; of the second it has not."""
+    # The model was told of the first interruption when the turn went on, but not of the second.
     await cut(store, ada)
     await store.nodes.resume(GO_ON, limit=9)
     second = await claim_one(store)
@@ -186,7 +189,7 @@ async def test_a_retry_is_not_told_of_the_turn_that_it_replaces(store: Store, ad
 
 
 async def test_what_no_model_worked_on_is_not_told(store: Store, ada: Person) -> None:
-    """The result of an errand is said as it is: when that is cut off, no model's work is."""
+    # The result of an errand is said without a model, so its interruption cuts off no model's work.
     await ada.says("/background dig")
     await settle(store, await claim_one(store), "seven")
     result = await claim_one(store)
@@ -203,7 +206,7 @@ async def test_what_no_model_worked_on_is_not_told(store: Store, ada: Person) ->
 async def test_a_call_in_a_branch_finds_the_note_ahead_of_the_message(
     store: Store, ada: Person
 ) -> None:
-    """Numbers of two journals meet: the branch's own events have those of the interruption."""
+    # Two journals have equal numbers: the branch's own events get the same seq as the interruption.
     await ada.says("use a tool")
     first = await claim_one(store)
     call = tool_call("look", repeat=Repeat.PURE)
@@ -233,7 +236,7 @@ async def test_a_call_in_a_branch_finds_the_note_ahead_of_the_message(
 
 
 async def errand(store: Store, ada: Person, kind: TurnKind) -> Claimed:
-    """An errand that looks back from a turn that was interrupted."""
+    """Run an errand that looks back from an interrupted turn."""
     first = await cut(store, ada)
     match kind:
         case TurnKind.BACKGROUND:
@@ -297,7 +300,8 @@ async def test_an_errand_that_was_cut_begins_anew(
 async def test_what_an_errand_has_done_stays_done(
     store: Store, ada: Person, kind: TurnKind
 ) -> None:
-    """The next attempt goes on from the results, with the request that the cut one had made."""
+    # The next attempt goes on from the results, with the same request that the interrupted attempt
+    # made.
     claimed = await errand(store, ada, kind)
     lease, call = claimed.lease, tool_call("look", repeat=Repeat.PURE)
     found = ToolFinished(turn=lease.turn, call=call.id, ending=CallEnding.RETURNED, result="seven")
@@ -322,7 +326,7 @@ async def test_what_an_errand_has_done_stays_done(
 async def test_an_errand_that_has_given_a_file_hears_that_it_was_cut(
     store: Store, ada: Person
 ) -> None:
-    """Its own words are the last then, and no request may end with those."""
+    # Without a note its own words would be the last ones, and no request may end with those.
     claimed = await errand(store, ada, TurnKind.BACKGROUND)
     file = Attachment(media=MediaId("med_1"), mime="text/plain", name="stones.txt")
     given = msgspec.structs.replace(said(claimed.lease, "Here it is."), attachments=(file,))
@@ -343,7 +347,7 @@ async def test_an_errand_that_has_given_a_file_hears_that_it_was_cut(
 async def test_a_background_request_that_ends_too_soon_is_told_as_such(
     store: Store, ada: Person, end: str
 ) -> None:
-    """What it was writing when it was given up is not its answer; what was stopped is shown."""
+    # Text from before it was given up is not its answer; text from before a stop is shown.
     claimed = await errand(store, ada, TurnKind.BACKGROUND)
     await flush(store, claimed.lease, "Half of it")
     if end == "stopped":

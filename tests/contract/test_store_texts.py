@@ -1,21 +1,37 @@
-"""Texts that requests are made of are kept once, by their digests, and go with what is erased."""
+"""Checks that the texts of requests are kept once, by their digests, and are erased with what they
+tell."""
 
 from collections.abc import Awaitable, Callable
 from itertools import count
 
 import msgspec
 import pytest
+from tests.untyped_rows import rows
 
 from perdure.domain.errors import NotFound
 from perdure.domain.outcomes import Outcome
-from perdure.domain.people.memory import Memory, told
-from perdure.domain.prompt.prefix import Basis, KeptText, RequestOrigin, digest, kept, written
+from perdure.domain.people.memory import Memory, memory_section
+from perdure.domain.prompt.prefix import (
+    Basis,
+    KeptText,
+    RequestOrigin,
+    kept_text,
+    text_digest,
+    written_basis,
+)
 from perdure.domain.turn.rebuilding import MEMORY, StoredRequest, spoken_in
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.known_texts import KNOWN_MAX, KnownTexts
-from perdure.store.statement import rows
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, piece, reply_id, said, tool_call, turn_of
+from perdure.testkit.simulator.stores import (
+    Person,
+    claim_one,
+    piece,
+    reply_id,
+    said,
+    tool_call,
+    turn_of,
+)
 
 NUMBERS = count()
 OpenStore = Callable[[], Awaitable[Store]]
@@ -23,24 +39,24 @@ INSTRUCTIONS, TOOLS = "Speak of the sea.", '[{"name":"look"}]'
 
 
 def asks(claimed: Claimed) -> Settlement:
-    """A settlement after a request with everything that can be told."""
-    memory = told(claimed.memories)
+    """Return a settlement after a request with everything that can be told."""
+    memory = memory_section(claimed.memories)
     lines = tuple((each.id, each.changed_at) for each in claimed.memories)
     basis = Basis(
         agent="main",
-        instructions=digest(INSTRUCTIONS),
-        memory=digest(memory),
-        tools=digest(TOOLS),
+        instructions=text_digest(INSTRUCTIONS),
+        memory=text_digest(memory),
+        tools=text_digest(TOOLS),
         upto=claimed.events[-1].seq,
     )
-    of_person = kept(memory, owner=_owner(claimed), lines=lines)
-    texts = (*kept(INSTRUCTIONS), *of_person, *kept(TOOLS))
+    of_person = kept_text(memory, owner=_owner(claimed), lines=lines)
+    texts = (*kept_text(INSTRUCTIONS), *of_person, *kept_text(TOOLS))
     return Settlement(
         outcome=Outcome.DONE,
         reason="stop",
         message=reply_id(claimed.lease),
         text="fine",
-        asked=RequestOrigin(prefix=written(basis), texts=texts),
+        asked=RequestOrigin(prefix=written_basis(basis), texts=texts),
     )
 
 
@@ -49,7 +65,7 @@ def _owner(claimed: Claimed) -> str:
 
 
 async def asked_by(store: Store, person: Person) -> StoredRequest:
-    """One whole turn, and what is stored of its request."""
+    """Run one whole turn. Returns what is stored of its request."""
     turn = turn_of(await person.says())
     claimed = await claim_one(store)
     await store.turns.settle(claimed.lease, asks(claimed))
@@ -135,7 +151,7 @@ async def test_what_is_erased_while_it_is_told_is_not_kept(store: Store, ada: Pe
     assert not [body for body in await bodies(store) if "likes tea" in body]
 
 
-async def test_it_is_told_why_there_is_no_request(store: Store, ada: Person) -> None:
+async def test_an_operator_is_told_why_there_is_no_request(store: Store, ada: Person) -> None:
     turn = turn_of(await ada.says())
     with pytest.raises(NotFound, match="not over yet"):
         await store.diagnostics.asked(turn)
@@ -155,7 +171,7 @@ async def test_it_is_told_why_there_is_no_request(store: Store, ada: Person) -> 
 
 
 async def begun(store: Store, person: Person) -> Claimed:
-    """A turn that has said its first words."""
+    """Begin a turn that has said its first words."""
     await person.says()
     claimed = await claim_one(store)
     first = msgspec.structs.replace(piece(claimed.lease, "So "), origin=asks(claimed).asked)

@@ -1,4 +1,5 @@
-"""What was said in a session, and what of it stands: one reading for everybody who shows it."""
+"""Checks what was said in a session and which of it stands: everybody who shows it reads the
+same."""
 
 import pytest
 
@@ -8,14 +9,14 @@ from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.journal.records import ASKED_AGAIN, UNDONE
 from perdure.domain.journal.transcript import Entry, entries_of_session
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, flush, settle
+from perdure.testkit.simulator.stores import Person, claim_one, flush, settle
 from perdure.web.ops import records
 
 MANY = 100
 
 
 class Talk:
-    """A person in a conversation, and what a session says of it."""
+    """Plays a person in a conversation, and reads what a session says of it."""
 
     def __init__(self, store: Store, ada: Person) -> None:
         self.store = store
@@ -40,8 +41,8 @@ class Talk:
         return [(turn.turn, turn.left) for turn in found]
 
     async def is_one_reading(self) -> None:
-        """What stands is the same to everybody: the chain that a model is told, the transcript of
-        the conversation, and the session as a whole without what was left."""
+        """Check that everybody reads the same: the chain that a model is told, the transcript of
+        the conversation, and the session as a whole without the turns that were left."""
         found = await self.store.conversations.find("home", principal=self.ada.id)
         standing = found.view.standing
         told = await self.store.archive.told(standing.session, limit=MANY)
@@ -112,7 +113,8 @@ async def test_a_branch_has_the_turns_it_shares(talk: Talk) -> None:
     await talk.is_one_reading()
 
     await talk.ada.says("/undo 2")
-    # What was undone of the shared turns is no part of the branch, and stands where it was said.
+    # A shared turn that was undone in the branch is not part of the branch, but stands where it was
+    # said.
     assert await talk.told() == [(one, ""), (three, UNDONE)]
     assert await talk.told(left) == [(one, ""), (two, "")]
     assert (await talk.store.diagnostics.explain(two, principal=None)).left == ""

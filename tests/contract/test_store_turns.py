@@ -1,4 +1,5 @@
-"""The `Turns` and `Nodes` ports: each turn runs once at a time, fenced, and outlives its owner."""
+"""Checks the `Turns` and `Nodes` ports: each turn runs once at a time, is fenced, and outlives its
+owner."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,6 @@ from perdure.domain.journal.events import (
     InterruptionAcknowledged,
     NoticePosted,
     Recorded,
-    SessionOpened,
     ToolFinished,
     ToolStarted,
     TurnQueued,
@@ -24,11 +24,12 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.journal.reach import Missed, Reach
+from perdure.domain.journal.session_events import SessionOpened
 from perdure.domain.outcomes import CallEnding, Interruption, Outcome, Repeat
 from perdure.domain.turn.recovery import given_up_text
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.stores import (
     GO_ON,
     Person,
     assert_sound,
@@ -55,7 +56,7 @@ async def turn_events(store: Store, session: SessionId, turn: TurnId) -> list[Re
 
 
 async def crowd(store: Store, ada: Person, size: int) -> set[SessionId]:
-    """One message in each of many conversations."""
+    """Send one message in each of many conversations."""
     accepted = [
         await store.inbox.accept(
             message(ada.id, external_id=f"c{n}", place=f"room-{n}"), queue_max=9
@@ -81,7 +82,7 @@ async def test_a_claim_brings_all_a_runner_needs(store: Store, ada: Person) -> N
     assert started.node == store.node
 
 
-async def test_nothing_to_claim(store: Store) -> None:
+async def test_an_empty_store_has_nothing_to_claim(store: Store) -> None:
     assert await store.turns.claim(limit=10) == []
 
 
@@ -127,6 +128,16 @@ async def test_each_claim_has_a_higher_epoch(store: Store, ada: Person) -> None:
         await settle(store, claimed)
 
     assert epochs == sorted(set(epochs))
+
+
+async def test_nothing_begins_beside_a_turn_that_runs(store: Store, ada: Person) -> None:
+    await ada.says("one")
+    running = await claim_one(store)
+
+    received = await store.inbox.accept_and_start(message(ada.id, "two"), queue_max=9)
+
+    assert received.claimed is None
+    assert received.accepted.turn != running.lease.turn
 
 
 async def test_the_head_is_the_parent_of_the_next_turn(store: Store, ada: Person) -> None:
@@ -325,7 +336,7 @@ async def test_a_turn_may_end_without_a_word(store: Store, ada: Person) -> None:
 
 
 async def test_a_failed_turn_leaves_no_call_open(store: Store, ada: Person) -> None:
-    """The time of a turn may run out while a tool works; the next request must still be valid."""
+    # The time of a turn may run out while a tool works, and the next request must still be valid.
     accepted = await ada.says()
     lease = (await claim_one(store)).lease
     calls = (tool_call("slow"), tool_call("next", repeat=Repeat.PURE))
@@ -366,13 +377,31 @@ async def test_a_callers_own_calls_stay_the_callers(store: Store, ada: Person) -
 async def test_text_that_was_shown_is_never_dropped_by_a_settlement(
     store: Store, ada: Person
 ) -> None:
-    """A runner that ends a turn without naming its message must not cost what people read."""
+    # If a runner ends a turn without naming its message, the text that people have read must be
+    # kept.
     accepted = await ada.says()
     claimed = await claim_one(store)
     await flush(store, claimed.lease, "This was read by someone.")
 
     await store.turns.settle(
         claimed.lease, Settlement(outcome=Outcome.FAILED, reason="agent_error")
+    )
+
+    record = await store.diagnostics.record(accepted.session)
+    assert [s.text for s in only(AssistantSaid, record.events)] == ["This was read by someone."]
+
+
+async def test_a_settlement_that_says_something_else_keeps_what_was_shown(
+    store: Store, ada: Person
+) -> None:
+    accepted = await ada.says()
+    claimed = await claim_one(store)
+    shown = piece(claimed.lease, "This was read by someone.")
+    await store.turns.flush([shown])
+
+    await store.turns.settle(
+        claimed.lease,
+        Settlement(outcome=Outcome.DONE, reason="stop", message=shown.message, text="Not this."),
     )
 
     record = await store.diagnostics.record(accepted.session)
@@ -394,7 +423,7 @@ async def test_two_settlements_at_once_are_one(peers: list[Store], ada: Person) 
 
 
 async def test_writers_of_one_session_leave_no_gap(peers: list[Store], ada: Person) -> None:
-    """The runner's events and arriving messages share one line of numbers."""
+    # The runner's events and the arriving messages share one sequence of numbers.
     accepted = await ada.says()
     lease = (await claim_one(peers[0])).lease
     calls = tuple(tool_call(f"t{n}", repeat=Repeat.PURE) for n in range(16))
@@ -557,7 +586,7 @@ async def test_many_reapers_end_an_attempt_once(
 
 
 async def crash(store: Store, restart: OpenStore, *, attempts_max: int) -> tuple[Store, Claimed]:
-    """Claim the next turn and die; the next life cleans up."""
+    """Claim the next turn and kill the process. The next one cleans up."""
     claimed = await claim_one(store)
     store = await restart()
     await store.nodes.reap(attempts_max=attempts_max, limit=10)

@@ -1,4 +1,5 @@
-"""The `Turns` port: a turn that waits for an answer has no owner, and goes on with it."""
+"""Checks the `Turns` port: a turn that waits for an answer has no owner, and goes on when it is
+answered."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,13 +15,15 @@ from perdure.domain.journal.events import (
     AttemptInterrupted,
     ToolFinished,
     TurnSettled,
+    Usage,
 )
 from perdure.domain.outcomes import Busy, CallEnding, Interruption, NodeRequest, Outcome
 from perdure.domain.turn.next_action import RunCalls, TurnFacts, next_action
+from perdure.domain.turn.spent import Spent
 from perdure.domain.turn.turn import State
 from perdure.ports.turns.turns import Claimed
 from perdure.store.store import Store
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.stores import (
     GO_ON,
     Person,
     assert_sound,
@@ -38,7 +41,7 @@ PAY = tool_call("pay")
 
 
 async def asks(store: Store, ada: Person) -> Claimed:
-    """A turn that has asked whether a call may be made."""
+    """Begin a turn that has asked whether a call may be made."""
     await ada.says("pay the bill")
     claimed = await claim_one(store)
     await store.turns.append(claimed.lease, [said(claimed.lease, "Sure.", calls=(PAY,))])
@@ -89,6 +92,24 @@ async def test_an_answered_turn_goes_on_with_the_call_and_does_not_ask_the_model
     await assert_sound(store, claimed.lease.session)
     await settle(store, again, "Paid.")
     assert (await claim_one(store)).lease.turn == behind.turn
+
+
+async def test_what_was_spent_until_a_question_is_charged_with_it(
+    store: Store, ada: Person
+) -> None:
+    await ada.says("pay the bill")
+    claimed = await claim_one(store)
+    spent = Spent(agent="main", usage=Usage(input_tokens=30, model_calls=1), cost=4)
+
+    await store.turns.wait(claimed.lease, question_of(claimed), spent=spent)
+
+    told = (await ada.says("/usage")).reply.splitlines()
+    assert told[-1] == "You in all: 0 turns, 30 tokens in (0% cached), 0 out, cost 0.000004"
+    await store.turns.answer(claimed.lease.turn, QUESTION, "yes", by=ada.id)
+    await settle(store, await claim_one(store))
+    record = await store.diagnostics.record(claimed.lease.session)
+    (settled,) = only(TurnSettled, record.events)
+    assert (settled.usage, settled.cost) == (spent.usage, 4)
 
 
 async def test_only_the_first_answer_counts(peers: list[Store], ada: Person) -> None:

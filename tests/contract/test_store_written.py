@@ -1,4 +1,5 @@
-"""What a turn writes to SQLite's log: how often it commits, and how many pages it touches."""
+"""Checks what a turn writes to SQLite's log: how often it commits, and how many pages it
+changes."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -10,22 +11,22 @@ from bench.wal import Commit, Tail
 
 from perdure.domain.journal.events import Usage
 from perdure.domain.outcomes import Outcome
-from perdure.domain.prompt.prefix import Basis, RequestOrigin, digest, kept
-from perdure.domain.prompt.prefix import written as written_basis
+from perdure.domain.prompt.prefix import Basis, RequestOrigin, kept_text, text_digest
+from perdure.domain.prompt.prefix import written_basis as written_basis
 from perdure.ports.turns.turns import Settlement
 from perdure.store.drivers import sqlite_pages
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.migrations import Migration, shipped
 from perdure.store.store import Store
-from perdure.testkit.stores import message, piece, reply_id
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.stores import message, piece, reply_id
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 PLACES = 40
 QUESTION = "What did we say about the garden, the dog and the broken gate last week? "
 INSTRUCTIONS = "Speak of the garden. " * 40
 ASKED = RequestOrigin(
-    prefix=written_basis(Basis(agent="main", instructions=digest(INSTRUCTIONS), upto=2)),
-    texts=kept(INSTRUCTIONS),
+    prefix=written_basis(Basis(agent="main", instructions=text_digest(INSTRUCTIONS), upto=2)),
+    texts=kept_text(INSTRUCTIONS),
 )
 ANSWER = "That the dog has broken the gate, and that nobody has mended it so far. " * 6
 
@@ -43,7 +44,7 @@ async def store(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Store]:
 
 
 async def converse(store: Store, *, rounds: int, first: int = 0) -> None:
-    """Whole turns, so many in each of many conversations, as a node makes them."""
+    """Run this number of whole turns in each of many conversations, as a node does."""
     ada = (await store.principals.ensure("ada", role="member")).id
     for number in range(first * PLACES, (first + rounds) * PLACES):
         place = f"place-{number * 7 % PLACES}"
@@ -73,13 +74,14 @@ async def written(store: Store, database: Path, *, rounds: int) -> list[Commit]:
 
 
 async def test_a_turn_commits_twice_and_touches_few_pages(store: Store, tmp_path: Path) -> None:
+    frame_bytes = sqlite_pages.PAGE_BYTES + 24
     commits = await written(store, tmp_path / "p.db", rounds=5)
     turns = 5 * PLACES
     pages = Counter(owner for commit in commits for owner in commit.owners)
 
     assert len(commits) == 2 * turns
-    assert sum(pages.values()) / turns < 37, pages.most_common()
-    assert pages["journal"] / turns < 5
+    assert sum(pages.values()) * frame_bytes / turns < 52_000, pages.most_common()
+    assert pages["journal"] * frame_bytes / turns < 9_000
     assert pages["texts"] == 0, "a text that is stored already must cost nothing"
     for index in ("conversations_of", "conversations_recent", "sessions_recent"):
         assert pages[index] == 0, "a message must not move its conversation in a list's index"
@@ -110,16 +112,16 @@ def page_bytes(path: Path) -> int:
         connection.close()
 
 
-async def with_large_pages(path: Path, folder: Path) -> None:
-    """A database as it was made before, with a conversation in it."""
+async def with_large_pages(path: Path, folder: Path, *, size: int = 4096) -> None:
+    """Make a database with large pages, as older versions did, with a conversation in it."""
     connection = apsw.Connection(str(path))
-    connection.execute("PRAGMA page_size = 4096; PRAGMA journal_mode = WAL; VACUUM").fetchall()
+    connection.execute(f"PRAGMA page_size = {size}; PRAGMA journal_mode = WAL; VACUUM").fetchall()
     connection.close()
     monkeypatch = pytest.MonkeyPatch()
     with monkeypatch.context() as patched:
         patched.setattr(sqlite_pages, "REWRITTEN_BYTES_MAX", 0)
         await _inhabit(path, folder)
-    assert page_bytes(path) == 4096
+    assert page_bytes(path) == size
 
 
 async def _inhabit(path: Path, folder: Path) -> None:
@@ -142,9 +144,10 @@ async def _found(path: Path, folder: Path) -> int:
         await store.close()
 
 
-async def test_a_small_database_gets_smaller_pages_and_keeps_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [2048, 4096])
+async def test_a_small_database_gets_smaller_pages_and_keeps_all(tmp_path: Path, size: int) -> None:
     path = tmp_path / "old.db"
-    await with_large_pages(path, tmp_path)
+    await with_large_pages(path, tmp_path, size=size)
 
     assert await _found(path, tmp_path) == PLACES
 

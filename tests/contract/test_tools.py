@@ -1,4 +1,5 @@
-"""The agent's own tools, on a real store: what they do, for whom, and what models are told."""
+"""Checks the agent's own tools on a real store: what they do, for whom, and what models are
+told."""
 
 import json
 from collections.abc import Sequence
@@ -14,9 +15,9 @@ from perdure.domain.outcomes import CallEnding, Repeat
 from perdure.ports.records.history import PAGE_BYTES
 from perdure.ports.turns.tools import ToolCaller, ToolResult, Tools
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, said, settle
-from perdure.testkit.system import VirtualClock
-from perdure.testkit.wire_rules import openai_violations
+from perdure.testkit.models.wire_rules import openai_violations
+from perdure.testkit.simulator.stores import Person, claim_one, said, settle
+from perdure.testkit.simulator.system import VirtualClock
 from perdure.tools.builtin.memory import MemoryTool
 from perdure.tools.builtin.sessions import MESSAGES_MAX, SessionsTool
 from perdure.tools.tool import Tool, described
@@ -30,7 +31,7 @@ def builtin(store: Store) -> list[Tool]:
 
 
 class Agent:
-    """Whoever calls tools on behalf of a person, in one conversation of theirs."""
+    """Calls tools on behalf of a person, in one of their conversations."""
 
     def __init__(self, tools: Tools, caller: ToolCaller) -> None:
         self._tools = tools
@@ -76,7 +77,7 @@ async def agent_of(store: Store, person: Person) -> Agent:
 
 
 class Breaking:
-    """A tool that fails in a given way."""
+    """Fails in a given way, as a tool may."""
 
     def __init__(self, error: PerdureError, repeat: Repeat) -> None:
         self._error = error
@@ -89,6 +90,8 @@ class Breaking:
 
 
 class Talkative:
+    """Returns a given text, as a tool with a long result may."""
+
     name: str = "talkative"
     schema: str = described("talkative", "It says much.", {}, required=[])
     repeat: Repeat = Repeat.PURE
@@ -321,7 +324,7 @@ async def test_a_session_where_nothing_was_said_is_read_as_such(store: Store, ad
 async def test_a_session_whose_end_is_what_calls_have_found_is_read_for_what_was_said(
     store: Store, ada: Person
 ) -> None:
-    """What was found may be more than a page."""
+    # What the calls have found may be more than a page.
     accepted = await ada.says("look it up")
     agent = agent_for(Toolbox(builtin(store)), ada.id, accepted)
     claimed = await claim_one(store)

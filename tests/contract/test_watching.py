@@ -1,8 +1,8 @@
-"""Who watches has every text whole, from wherever the connection broke and in whatever session the
-conversation went on, and is let go at the end.
+"""Checks that a watcher gets every text whole, from wherever the connection broke and in whatever
+session the conversation went on, and is released at the end.
 
-Watchers of every kind are kept at every step of a turn's life: one for each thing ever told, which
-was its last before it lost the connection. All of them look again after the next step.
+Watchers are kept for every step of a turn's life: one for each item ever told, which was the last
+one it got before it lost the connection. All of them look again after the next step.
 """
 
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ from perdure.engine.watching.feed import Feed, Subscription
 from perdure.engine.watching.watch import LiveWatchers
 from perdure.ports.turns.turns import Settlement
 from perdure.store.store import Store
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.stores import (
     GO_ON,
     Person,
     claim_one,
@@ -32,14 +32,14 @@ from perdure.testkit.stores import (
     tool_call,
     turn_of,
 )
-from perdure.testkit.watching import one_by_one
+from perdure.testkit.simulator.watching import one_by_one
 
 BEGINNING = Position(1, 0)
 SECOND = MessageId("msg_second")
 
 
 class Reader(msgspec.Struct):
-    """One who joins deltas, and has seen everything up to a position."""
+    """Joins deltas into texts, as a client that has seen everything up to a position."""
 
     at: Position
     texts: dict[MessageId, str]
@@ -47,7 +47,7 @@ class Reader(msgspec.Struct):
 
     @property
     def kept(self) -> list[str]:
-        """Blanks alone become no message."""
+        """Return the texts that become messages: not those of white space alone."""
         return [text for text in self.texts.values() if text.strip()]
 
     def after(self, at: Position, news: News) -> "Reader":
@@ -70,6 +70,8 @@ class Reader(msgspec.Struct):
 
 
 class Crowd:
+    """Keeps one watcher for each position, and checks that all who get there saw the same."""
+
     def __init__(self, store: Store, conversation: ConversationId) -> None:
         self._store = store
         self._conversation = conversation
@@ -90,7 +92,7 @@ class Crowd:
 
 
 class HushedFeed(Feed):
-    """Nothing will come: whoever waits is told so at once."""
+    """Tells each waiting watcher at once that nothing will come."""
 
     def subscribe(
         self, session: SessionId, *conversations: ConversationId, looks_on: bool = False
@@ -103,7 +105,7 @@ class HushedFeed(Feed):
 async def told(
     store: Store, conversation: ConversationId, after: Position
 ) -> AsyncIterator[tuple[Position, News]]:
-    """What there is to tell now, and no more."""
+    """Yield what there is to tell now, and then end."""
     watchers = LiveWatchers(HushedFeed(), store.conversations, store.archive)
     async for each in one_by_one(watchers.conversation(conversation, after=after)):
         if each is None:
@@ -138,7 +140,7 @@ async def steps(store: Store, ada: Person) -> AsyncIterator[None]:
     yield
     await ada.says("again")
     lease = (await claim_one(store)).lease
-    await flush(store, lease, " ")  # nothing that stays
+    await flush(store, lease, " ")  # white space, which does not become a message
     yield
     await store.inbox.stop(lease.turn, by=ada.id)
     yield
@@ -169,7 +171,7 @@ async def test_deltas_join_to_the_text_wherever_the_connection_broke(
 
 
 async def travels(store: Store, ada: Person) -> AsyncIterator[None]:
-    """A conversation that goes on in every way there is."""
+    """Lead a conversation through every way in which it can go on."""
     lease = (await claim_one(store)).lease
     await flush(store, lease, "cut ")
     yield
@@ -254,7 +256,7 @@ async def test_a_long_way_is_walked_page_by_page(
 
 
 class Watching:
-    """One who watches while the gateway tells this process what it has made durable."""
+    """Watches a conversation while the gateway tells this process what it has made durable."""
 
     def __init__(self, store: Store) -> None:
         self.feed = Feed()
@@ -277,7 +279,7 @@ class Watching:
         return news
 
     def publish(self, accepted: Accepted) -> None:
-        """As the door does."""
+        """Publish what was accepted, as the door does."""
         self.feed.publish_recorded(accepted.recorded)
         self.feed.moved(accepted.conversation, accepted.session)
 
@@ -363,7 +365,8 @@ async def test_whoever_waits_for_a_turn_is_told_when_the_node_leaves(
 async def test_whoever_watches_goes_along_when_a_turn_is_given_up(
     store: Store, ada: Person
 ) -> None:
-    """What waited goes on elsewhere, and nobody does anything in the conversation for it to."""
+    # The waiting message goes on in another session, although nobody does anything in the
+    # conversation.
     accepted = await ada.says("deadly")
     claimed = await claim_one(store)
     await ada.says("I wait")
@@ -387,7 +390,7 @@ async def test_whoever_watches_goes_along_when_a_turn_is_given_up(
 async def test_whoever_watches_goes_along_with_words_that_were_never_taken(
     store: Store, ada: Person
 ) -> None:
-    """Nothing waited; what was said to the turn that is given up becomes a turn elsewhere."""
+    # Nothing waited. The steer to the turn that is given up becomes a turn in another session.
     accepted = await ada.says("deadly")
     claimed = await claim_one(store)
     await ada.says("/steer rather this")

@@ -1,4 +1,5 @@
-"""A watcher misses nothing that happens while it looks, and leaves nothing behind when it goes."""
+"""Checks that a watcher misses nothing that happens while it reads the store, and leaves nothing
+behind when it goes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,16 +17,16 @@ from perdure.engine.watching.watch import QUIET_S, LiveWatchers
 from perdure.ports.gateway import Grown
 from perdure.ports.records.history import Archive, Conversations
 from perdure.store.store import Store
-from perdure.testkit.stores import Person, claim_one, flush, reply_id, settle
-from perdure.testkit.watching import one_by_one
+from perdure.testkit.simulator.stores import Person, claim_one, flush, reply_id, settle
+from perdure.testkit.simulator.watching import one_by_one
 
 SOON_S = 3
 Then = Callable[[], Awaitable[None]]
 
 
 class Reads:
-    """Counts what is read of the store. Right after the read number `at`, before its reader gets
-    the answer, `then` happens."""
+    """Counts the reads of the store. Directly after read number `at`, before its reader gets the
+    result, `then` happens."""
 
     def __init__(self, at: int, then: Then) -> None:
         self._left = at
@@ -44,8 +45,7 @@ class Reads:
 
 
 class QuietFeed(Feed):
-    """Time runs a thousand times as fast for those who wait, and notes how long they would have
-    waited."""
+    """Makes waits a thousand times shorter, and records how long they would have been."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class QuietFeed(Feed):
 
 
 class Watched:
-    """A port of the store whose reads are counted."""
+    """Wraps a port of the store and counts its reads."""
 
     def __init__(self, inner: object, reads: Reads) -> None:
         self._inner = inner
@@ -78,7 +78,7 @@ class Watched:
 
 
 class Scene:
-    """A turn of which somebody has seen the first word, and the process that runs it."""
+    """Plays a turn of which a watcher has seen the first word, and the process that runs it."""
 
     def __init__(self, store: Store, ada: Person) -> None:
         self.store = store
@@ -92,7 +92,7 @@ class Scene:
         return self.asked
 
     async def goes_on(self) -> None:
-        """As the scribe does: first durable, then told."""
+        """Show the next word as the scribe does: first make it durable, then tell it."""
         lease = self.claimed.lease
         await flush(self.store, lease, "two", start=4)
         delta = Delta(turn=lease.turn, message=reply_id(lease), offset=4, text="two")
@@ -128,7 +128,7 @@ async def scene(store: Store, ada: Person) -> Scene:
 async def heard(
     watchers: LiveWatchers, accepted: Accepted, is_enough: Callable[[str, list[object]], bool]
 ) -> str:
-    """What one who watches the conversation from now on hears, until it is enough."""
+    """Watch the conversation until `is_enough`. Returns the text that was heard."""
     text, news = "", list[object]()
     async with (
         asyncio.timeout(SOON_S),
@@ -157,7 +157,8 @@ async def test_text_that_comes_while_a_watcher_looks_is_told(scene: Scene, read:
 
 @pytest.mark.parametrize("read", [1, 2])
 async def test_an_end_that_comes_while_a_watcher_looks_is_told(scene: Scene, read: int) -> None:
-    """Whoever looked before the end hears of it; whoever looked after it finds it there."""
+    # A watcher that read before the end is told of it; one that reads after the end finds it in the
+    # store.
     reads = Reads(read, scene.ends)
 
     def is_over(_: str, news: list[object]) -> bool:
@@ -204,12 +205,13 @@ async def test_whoever_waits_for_a_turn_misses_nothing_while_it_looks(
 
 
 async def test_a_new_turn_is_heard_from_its_first_word_on(scene: Scene) -> None:
-    """Nothing is read for one that was just accepted: the subscription alone must bring it all."""
+    # Nothing is read from the store for a newly accepted turn: the subscription alone must bring
+    # everything.
     await scene.ends()
     asked = await scene.ada.says("again")
     watching = scene.watchers().turn(asked, is_fresh=True)
     first = asyncio.ensure_future(anext(watching))
-    await asyncio.sleep(0)  # it has subscribed
+    await asyncio.sleep(0)  # let it subscribe
     scene.claimed = await claim_one(scene.store)
     lease = scene.claimed.lease
     await flush(scene.store, lease, "one ")
@@ -223,7 +225,7 @@ async def test_a_new_turn_is_heard_from_its_first_word_on(scene: Scene) -> None:
 
 
 def kept_by(scene: Scene, watchers: LiveWatchers) -> list[Any]:
-    """What is still held for those who watched."""
+    """Return what is still held for watchers."""
     return [*scene.feed._lines, *scene.feed._by_conversation, *watchers._open]
 
 
@@ -317,7 +319,7 @@ async def test_others_are_still_told_when_one_has_gone(scene: Scene) -> None:
 
 
 async def waited(scene: Scene, watchers: LiveWatchers, times: int) -> None:
-    """Wait for the turn's end until nothing has come for so many times."""
+    """Wait for the turn's end until nothing has come this many times."""
     quiet = 0
     async with (
         asyncio.timeout(SOON_S),
@@ -349,7 +351,7 @@ async def test_those_who_began_to_wait_together_do_not_look_up_together(scene: S
 
     firsts = sorted(quiet.waits_s)
     assert firsts[-1] <= QUIET_S
-    # In each tenth of the time about as many.
+    # The waits are spread evenly: about as many in each tenth of the time.
     tenths = [int(10 * (wait_s / QUIET_S * 2 - 1)) for wait_s in firsts]
     assert all(8 <= tenths.count(tenth) <= 12 for tenth in range(10)), tenths
 

@@ -1,5 +1,5 @@
-"""A person's access ends while their work runs, waits or was interrupted: a real gateway, and a
-model server that tells what it was asked."""
+"""Checks that the work of a person whose access ends is stopped, while it runs, waits or was
+interrupted: with a real gateway, and a model server that tells what it was asked."""
 
 import asyncio
 import json
@@ -14,11 +14,11 @@ import aiohttp
 import pytest
 
 from perdure.adapters.webhook.signing import key_of, signed_headers
-from perdure.testkit import model_script as script
-from perdure.testkit.command import TRUSTS_NOBODY
-from perdure.testkit.http import Client
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models import model_script as script
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.processes.command import TRUSTS_NOBODY
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(90)
 SECRET = "whsec_" + "c2VjcmV0IG9mIHRoZSB0ZXN0cywgbG9uZyBlbm91Z2g="
@@ -30,7 +30,7 @@ secrets = ["{SECRET}"]
 
 
 class Model:
-    """Says a word and no more, while it is held."""
+    """Says one word and then hangs, while it is held."""
 
     def __init__(self) -> None:
         self.is_held = True
@@ -118,7 +118,7 @@ async def test_work_ends_with_the_access_of_its_person(house: House) -> None:
     await house.hook("shop", "m2")
     await house.are_asked(5)
 
-    # A running node ends what the revoked token's person has, by name, and nothing else.
+    # A running node ends the work of the person whose token was revoked by name, and no other work.
     assert "bob is revoked" in await house.perdure("token", "revoke", "bob")
     why = "access ended: no token of bob is valid any more"
     assert await house.ended(said["bob"]) == ("stopped", why)
@@ -126,7 +126,7 @@ async def test_work_ends_with_the_access_of_its_person(house: House) -> None:
     assert why in await house.perdure("explain", said["bob waits"])
     assert "the id or the name" in await house.perdure("token", "revoke", "nobody", code=1)
 
-    # So does a changed configuration.
+    # A changed configuration ends work too.
     hooks = {route: await house.turn_of(id_) for route, id_ in HOOKS}
     house.configure("shop")
     house.gateway.send_signal(signal.SIGHUP)
@@ -134,7 +134,7 @@ async def test_work_ends_with_the_access_of_its_person(house: House) -> None:
     assert outcome == "stopped"
     assert reason.startswith("access ended")
 
-    # What happens while no node runs is found at the next start.
+    # A change while no node runs takes effect at the next start.
     await house.gateway.kill()
     house.model.is_held = False
     house.model.server.requests.clear()

@@ -1,4 +1,4 @@
-"""Across surfaces, with a real gateway, its command line, and people on a chat platform."""
+"""Checks what crosses surfaces: a real gateway, its command line, and people on a chat platform."""
 
 import os
 import re
@@ -10,11 +10,11 @@ import aiohttp
 import pytest
 
 from perdure.app.wiring.system import SystemClock
-from perdure.testkit.command import TRUSTS_NOBODY, Result, run_command
-from perdure.testkit.http import Client
-from perdure.testkit.peers.bot_api import BotApi, BotApiFault
 from perdure.testkit.peers.shown import ShownMessage, wait_until
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.peers.telegram.bot_api import BotApi, BotApiFault
+from perdure.testkit.processes.command import TRUSTS_NOBODY, Result, run_command
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
@@ -24,7 +24,8 @@ DEADLINE_S = 30.0
 
 
 class Rig:
-    """A gateway with a bot on Telegram; Ada is its operator, Bob may speak, others may ask."""
+    """Holds a gateway with a bot on Telegram. Ada is its operator, Bob may speak, others may ask
+    for access."""
 
     def __init__(self, gateway: GatewayProcess, api: BotApi, client: Client) -> None:
         self.gateway = gateway
@@ -46,7 +47,7 @@ class Rig:
         return result
 
     async def connected(self) -> None:
-        """Until somebody knows which account the bot has."""
+        """Wait until the platform is connected."""
 
         async def look() -> str:
             _, status = await self.client.call("GET", "/api/status")
@@ -56,7 +57,7 @@ class Rig:
         await wait_until(look, lambda health: health == "serving", clock=CLOCK)
 
     async def read(self, chat: int, *texts: str) -> list[ShownMessage]:
-        """Wait until exactly this stands in the chat."""
+        """Wait until the chat shows exactly these texts."""
         return await self.api.wait_shown(chat, lambda shown: [s.text for s in shown] == [*texts])
 
     async def answered(self, chat: int, word: str) -> list[ShownMessage]:
@@ -117,7 +118,7 @@ async def test_a_kill_right_after_the_acknowledgement_loses_nothing(rig: Rig) ->
     await rig.read(ADA, "still there")
 
 
-async def test_without_a_node_it_is_kept_for_the_next_start(rig: Rig) -> None:
+async def test_what_is_sent_without_a_node_is_kept_for_the_next_start(rig: Rig) -> None:
     rig.api.write(ADA, "hello")
     await rig.answered(ADA, "hello")
     assert await rig.gateway.terminate() == 0
@@ -265,7 +266,7 @@ async def test_the_events_of_a_linked_conversation_are_those_of_the_other(rig: R
 
 
 async def at_work(rig: Rig, conversation: str) -> str:
-    """The turn that runs there."""
+    """Wait for a running turn of a conversation. Returns its id."""
 
     async def look() -> dict[str, Any]:
         _, found = await rig.client.call("GET", f"/api/conversations/{conversation}")

@@ -1,11 +1,12 @@
-"""A gateway behind a proxy on the same machine: strangers look like this machine."""
+"""Checks a gateway behind a proxy on the same machine, where every stranger seems to be this
+machine."""
 
 from typing import Any
 
 import aiohttp
 import pytest
 
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(90)
 TOML = """
@@ -46,7 +47,7 @@ async def test_a_stranger_behind_a_proxy_learns_that_it_lives_and_no_more(
 
 
 async def test_a_name_that_is_not_ours_is_refused_with_the_token_too(gateway_factory: Any) -> None:
-    """A page of somebody else's may have let its name stand for this machine."""
+    # Another site may have made its own name resolve to this machine.
     gateway = await gateway_factory(toml=TOML)
     token = {"Authorization": f"Bearer {gateway.token}"}
     for path in ("/", "/static/chat.js", "/api/status", "/metrics"):
@@ -56,5 +57,5 @@ async def test_a_name_that_is_not_ours_is_refused_with_the_token_too(gateway_fac
         assert "[server]" in body
         for name in ("chat.example", "other.example", "localhost:1", "192.0.2.1"):
             assert (await asked(gateway, path, Host=name, **token))[0] == 200, (path, name)
-    # Hooks are signed, and reached by whatever name a platform was told.
+    # Hooks are signed, and a platform may reach them by any name.
     assert (await asked(gateway, "/hooks/none/x", Host="evil.example"))[0] == 404

@@ -1,4 +1,5 @@
-"""Long messages, hostile bodies and slow readers cost what they are long, and hold up nobody."""
+"""Checks that long messages, hostile bodies and slow readers cost no more than their length, and
+delay nobody else."""
 
 import asyncio
 import gzip
@@ -13,8 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from perdure.testkit.http import Client
-from perdure.testkit.memory import forget_peak, peak_mb
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.memory import forget_peak, peak_mb
 
 MB = 1_000_000
 LONG = 9 * MB
@@ -36,7 +37,8 @@ async def post(client: Client, path: str, raw: bytes, headers: dict[str, str]) -
 
 
 async def slowest_s(client: Client, meanwhile: Awaitable[tuple[int, Any]]) -> tuple[float, Any]:
-    """How long anybody else waited at most while this was answered, and what it got."""
+    """Return the longest time for which another caller waited while this was answered, and the
+    answer."""
     asked = asyncio.ensure_future(meanwhile)
     slowest = 0.0
     while not asked.done():
@@ -47,7 +49,7 @@ async def slowest_s(client: Client, meanwhile: Awaitable[tuple[int, Any]]) -> tu
 
 
 class TestLongMessages:
-    """Of some ninety megabytes in all, of which a page has nine."""
+    """Checks a session of about ninety megabytes, of which one page holds nine."""
 
     @pytest.fixture
     async def session(self, client: Client) -> str:
@@ -60,7 +62,7 @@ class TestLongMessages:
         session: str = conversation["session"]
         return session
 
-    async def test_are_read_page_by_page(self, client: Client, session: str) -> None:
+    async def test_long_messages_are_read_page_by_page(self, client: Client, session: str) -> None:
         whole = f"/api/sessions/{session}/transcript"
         journal = f"/api/sessions/{session}/journal"
         for path, key, cursor, count in (
@@ -88,7 +90,7 @@ class TestLongMessages:
                 return found
             more = f"&{cursor}={page['next']}"
 
-    async def test_do_not_pile_up_for_those_who_do_not_read(
+    async def test_long_messages_do_not_pile_up_for_those_who_do_not_read(
         self, client: Client, session: str
     ) -> None:
         before = forget_peak(client)
@@ -113,7 +115,7 @@ class TestLongMessages:
                 each.close()
 
     async def _until_begun(self, slow: list[socket.socket]) -> None:
-        """Until as many are being served as will be."""
+        """Wait until as many of these connections are served as will be at once."""
         async with asyncio.timeout(30):
             while sum(bool(select.select([each], [], [], 0)[0]) for each in slow) < 8:
                 await asyncio.sleep(0.05)
@@ -125,7 +127,7 @@ class TestBodies:
         form = {"Content-Type": "multipart/form-data; boundary=b"}
         bomb = gzip.compress(bytes(400 * MB), 1)
         text = b'{"text":"' + b"\\n" * (LONG // 2) + b'\\ud800"}'
-        said = "/api/conversations/main/messages"
+        said, called = "/api/conversations/main/messages", "/v1/chat/completions"
         tried: list[tuple[str, bytes, dict[str, str], int]] = [
             ("/api/media", head * 120_000 + b"--b--\r\n", form, 400),
             ("/api/media", b"\r\n" * (LONG // 2), form, 400),
@@ -133,6 +135,8 @@ class TestBodies:
             (said, bomb, {"Content-Encoding": "gzip"}, 413),
             ("/api/media", bomb, {"Content-Encoding": "gzip"}, 413),
             (said, bomb, {"Content-Encoding": "br"}, 415),
+            (called, _answered_backwards(), {}, 400),
+            (called, b'{"messages":[],"metadata":{"a":[%s1]}}' % (b"[]," * (LONG // 3)), {}, 400),
         ]
         await client.call("POST", said, raw=b'{"text":"\\ud800 warm up"}')
         before = forget_peak(client)
@@ -165,6 +169,17 @@ class TestBodies:
                 status, body = await client.call("POST", path, raw=raw.encode())
                 assert status == 400, (path, levels, body)
         assert "Traceback" not in client.gateway.output
+
+
+def _answered_backwards() -> bytes:
+    """Return a call whose last message is not a person's, so that it is refused after it was
+    read."""
+    ids = [f"call_{number}" for number in range(LONG // 150)]
+    call = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+    calls = [{**call, "id": each} for each in ids]
+    answers = [{"role": "tool", "tool_call_id": each, "content": ""} for each in reversed(ids)]
+    said = [{"role": "assistant", "content": None, "tool_calls": calls}, *answers]
+    return json.dumps({"messages": [*said, {"role": "assistant", "content": "x"}]}).encode()
 
 
 SAID = '{"role":"user","content":"hi"}'

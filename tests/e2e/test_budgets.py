@@ -1,4 +1,5 @@
-"""Budgets of a real gateway: whoever has none left is told so before any model is asked."""
+"""Checks the budgets of a real gateway: a person who has none left is told so before any model is
+asked."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -7,13 +8,13 @@ import aiohttp
 import openai
 import pytest
 
-from perdure.testkit import model_script as script
-from perdure.testkit.http import Client
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models import model_script as script
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 Factory = Callable[..., Awaitable[GatewayProcess]]
-# About a thousand tokens, as both we and the scripted model count them.
+# About a thousand tokens, as both the gateway and the scripted model count them.
 QUESTION = "x" * 3_600
 COUNTED = script.ScriptedUsage(prompt=1_000, completion=1)
 

@@ -1,4 +1,4 @@
-"""What people meet while a turn runs and after a crash: modes, policies, commands."""
+"""Checks what people see while a turn runs and after a crash: modes, policies, commands."""
 
 import os
 import signal
@@ -8,9 +8,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from perdure.testkit.command import run_command
-from perdure.testkit.http import Client
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.processes.command import run_command
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
 Factory = Callable[..., Awaitable[GatewayProcess]]
@@ -35,7 +35,7 @@ async def until_text(client: Client, name: str = "main") -> None:
 
 
 async def seen(client: Client, wanted: Callable[[str, Any], bool], name: str = "main") -> Any:
-    """The first event like this, from the conversation's beginning on."""
+    """Return the first event that is wanted, counted from the conversation's beginning."""
     async with client.events(name, "000001-0000000000-99-000000000") as events:
         async for _, kind, data in events:
             if wanted(kind, data):
@@ -96,7 +96,7 @@ async def crash(client: Client, text: str = LONG) -> dict[str, Any]:
     return result
 
 
-async def test_ask_then_continue(start: Any) -> None:
+async def test_a_person_who_is_asked_can_continue_the_turn(start: Any) -> None:
     client = await start('[recovery]\nresume = "ask"\n')
     accepted = await crash(client, "demo words=40 delay_ms=20")
     notice = await seen(client, lambda kind, data: data.get("role") == "notice")
@@ -109,7 +109,7 @@ async def test_ask_then_continue(start: Any) -> None:
     assert (turn["outcome"], turn["attempts"]) == ("done", 2)
 
 
-async def test_ask_then_drop(start: Any) -> None:
+async def test_a_person_who_is_asked_can_drop_the_turn(start: Any) -> None:
     client = await start('[recovery]\nresume = "ask"\n')
     accepted = await crash(client)
     answer = await client.say("main", "drop")
@@ -118,7 +118,9 @@ async def test_ask_then_drop(start: Any) -> None:
     assert (await client.settled((await client.say("main", "next"))["turn"]))["outcome"] == "done"
 
 
-async def test_wait_until_the_next_message_in_the_same_session(start: Any) -> None:
+async def test_an_interrupted_turn_waits_until_the_next_message_in_the_same_session(
+    start: Any,
+) -> None:
     client = await start('[recovery]\nresume = "wait"\n')
     accepted = await crash(client)
     _, before = await client.call("GET", "/api/conversations/main")
@@ -152,7 +154,7 @@ async def test_what_was_said_while_it_drained_is_answered_after_the_restart(
 
 
 async def without_a_node(client: Client, *arguments: str) -> Any:
-    """What the command line reads by itself."""
+    """Return what the command line reads from the store by itself."""
     home = str(client.gateway.home)
     result = await run_command(["--json", "--home", home, *arguments], environ=os.environ)
     assert result.code == 0, result
@@ -176,7 +178,7 @@ async def test_a_turn_that_is_stopped_while_no_node_runs_does_not_go_on(start: A
 
 
 async def test_three_crashes_suspend_and_resume_brings_the_session_back(start: Any) -> None:
-    """What waits behind it is answered all the same, in a session of its own."""
+    # The messages that wait behind the turn are still answered, in another session.
     client = await start()
     accepted = await crash(client)
     await until_text(client)

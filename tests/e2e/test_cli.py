@@ -1,4 +1,4 @@
-"""The command line as people use it: the real command, with a node and without one."""
+"""Checks the command line as people use it: the real command, with a node and without one."""
 
 import asyncio
 import fcntl
@@ -24,9 +24,9 @@ from perdure.app.operate.client import node_client
 from perdure.app.operate.node_process import silent_node
 from perdure.app.wiring.system import SystemClock
 from perdure.cli.verbs.records import hits
-from perdure.testkit.command import TRUSTS_NOBODY, Result, run_command
-from perdure.testkit.http import Client
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.processes.command import TRUSTS_NOBODY, Result, run_command
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 from perdure.web.ops import records
 
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
@@ -70,7 +70,7 @@ async def until(is_so: Callable[[], bool], *, what: str) -> None:
 
 @dataclass(frozen=True)
 class Node:
-    """A gateway that tests share which only add conversations of their own."""
+    """Describes a gateway that tests share if they only add conversations of their own."""
 
     home: Path
     pid: int
@@ -95,7 +95,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 
 async def talked(home: Path) -> dict[str, Any]:
-    """One exchange in the conversation `main`: what came of it."""
+    """Have one exchange in the conversation `main`. Returns its result."""
     said = await perdure(home, "--json", "chat", stdin="hello there\n")
     assert said.code == 0, said
     answered: dict[str, Any] = said.json
@@ -111,7 +111,7 @@ async def test_no_verb_prints_help_and_is_no_mistake(tmp_path: Path) -> None:
         assert f"\n  {verb} " in bare.out
 
 
-async def test_version_and_help_of_a_verb(tmp_path: Path) -> None:
+async def test_version_and_help_of_a_verb_are_printed(tmp_path: Path) -> None:
     version = await perdure(tmp_path, "--version")
     help_ = await perdure(tmp_path, "chat", "--help")
 
@@ -234,7 +234,8 @@ async def test_nothing_on_stdin_is_wrong_usage(node: Node) -> None:
 async def begun_talk(
     home: Path, text: str, *, shown: int
 ) -> tuple[asyncio.subprocess.Process, bytes]:
-    """`perdure chat` in the middle of an answer, and the first bytes it has printed."""
+    """Begin `perdure chat` and wait until it has printed this much of an answer. Returns the
+    process and these bytes."""
     talk = await asyncio.create_subprocess_exec(
         *command("chat", "main", "--home", str(home)),
         env=environment(),
@@ -250,7 +251,7 @@ async def begun_talk(
 
 
 async def test_chat_outlives_a_killed_node(gateway: GatewayProcess) -> None:
-    """The same turn is followed through the restart; no word is printed twice."""
+    # The same turn is followed through the restart, and no word is printed twice.
     async with asyncio.timeout(DEADLINE_S):
         talk, begun = await begun_talk(gateway.home, "demo words=80 delay_ms=30", shown=40)
         await gateway.restart()
@@ -303,7 +304,7 @@ async def terminal(home: Path, *arguments: str) -> AsyncIterator["Terminal"]:
 
 
 class Terminal:
-    """A window in which the command runs and a person types."""
+    """Plays a window in which the command runs and a person types."""
 
     def __init__(self, master: int, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -321,7 +322,7 @@ class Terminal:
         os.write(self._master, text.encode())
 
     async def shows(self, text: str) -> None:
-        """Wait for the text, and look only at what comes after it from now on."""
+        """Wait for a text, and from then on look only at what comes after it."""
         await until(lambda: text in self.seen, what=text)
         self.seen = self.seen.partition(text)[2]
 
@@ -380,8 +381,8 @@ async def test_ctrl_c_while_a_message_is_on_its_way_sends_it_once_and_stops_it(
 
 
 def has_unread(path: Path) -> bool:
-    """Has the system taken a connection for this socket, or bytes on one, that its owner has not
-    looked at? Linux tells by netlink (`man 7 sock_diag`)."""
+    """Tell whether the system has accepted a connection for this socket, or holds bytes on one,
+    that its owner has not read. Linux tells this over netlink (`man 7 sock_diag`)."""
     states, name_and_queues, nobody = 1 << 1 | 1 << 10, 0x01 | 0x10, 2**32 - 1
     wanted = struct.pack("=BxxxIII2I", socket.AF_UNIX, states, 0, name_and_queues, nobody, nobody)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as kernel:
@@ -396,7 +397,7 @@ def has_unread(path: Path) -> bool:
 
 
 def attributes(message: bytes) -> dict[int, bytes] | None:
-    """What the first message of an answer says of one socket, or None at the end."""
+    """Return what the first message of an answer says about one socket, or None at the end."""
     length, kind = struct.unpack_from("=IH", message)
     found: dict[int, bytes] = {}
     at = 32
@@ -466,7 +467,7 @@ async def test_more_is_found_than_a_node_tells_at_once(node: Node) -> None:
 
 
 async def taken_back(gateway: GatewayProcess) -> None:
-    """In a conversation of its own, a turn is undone, one asked again, and the rest branched."""
+    """Undo one turn, ask one again, and branch, in a conversation of its own."""
     lines = ("kept", "undone", "/undo", "asked twice", "/retry", "/branch", "in the branch")
     async with aiohttp.ClientSession() as http:
         client = Client(gateway, http)
@@ -536,7 +537,7 @@ async def test_reading_verbs_answer_alike_with_and_without_a_node(
     await what_was_asked_is_told(gateway.home, answered)
     await unknown_ids_are_named(gateway.home)
     await pages_follow_each_other(gateway.home)
-    if is_running:  # what is drawn for people is drawn from the same answers
+    if is_running:  # what people are shown is made from the same answers
         await people_read_the_same(gateway.home, answered)
 
 
@@ -679,7 +680,8 @@ async def test_a_node_whose_address_is_unknown_is_found_by_its_lock(node: Node) 
 
 @pytest.mark.parametrize("has_hint", [True, False])
 async def test_stop_waits_until_the_node_is_gone(gateway: GatewayProcess, has_hint: bool) -> None:
-    """Without its address it is found by the lock, and gets the signal that means the same."""
+    # If its address is missing, the node is found by the lock, and gets a signal that means the
+    # same.
     if not has_hint:
         (gateway.home / "server.json").unlink()
     result = await perdure(gateway.home, "stop", "--json")
@@ -714,7 +716,7 @@ async def test_sigterm_is_0_and_takes_the_server_file_away(gateway: GatewayProce
 
 
 async def test_serve_keeps_the_token_out_of_what_is_no_terminal(node: Node) -> None:
-    """It may be a log that others read. The address is there, and the way to sign in."""
+    # The output may be a log that others read. It has the address, and says how to sign in.
     token = (node.home / "token").read_text().strip()
     link = await perdure(node.home, "token", "link")
     machine = await perdure(node.home, "token", "link", "--json")
@@ -836,7 +838,7 @@ async def test_a_killed_node_is_not_running(gateway: GatewayProcess) -> None:
 async def test_the_address_of_a_dead_node_may_belong_to_another(
     gateway: GatewayProcess, tmp_path: Path
 ) -> None:
-    """Two homes, one port: the hint of the dead one leads to a stranger."""
+    # Two homes used the same port, so the dead node's hint leads to another node.
     ours = tmp_path / "ours"
     ours.mkdir(mode=0o700)
     (ours / "token").write_text("another-token\n")
@@ -865,7 +867,7 @@ VERBS = [
 async def test_whoever_takes_the_port_of_a_dead_node_is_told_nothing(
     gateway: GatewayProcess,
 ) -> None:
-    """The operator's token least of all. The stranger answers as the node would."""
+    # A stranger that answers as the node would must above all not get the operator's token.
     await gateway.kill()
     heard: list[bytes] = []
 
@@ -915,7 +917,7 @@ async def test_a_home_with_a_long_path_is_reached_too(tmp_path: Path) -> None:
 
 
 async def test_a_live_process_is_the_node_only_if_it_holds_the_lock(tmp_path: Path) -> None:
-    """After a kill the system may give the process id to a stranger."""
+    # After a kill the system may give the process id to an unrelated process.
     hint = {"pid": os.getpid(), "port": 9, "url": "http://127.0.0.1:9"}
     (tmp_path / "server.json").write_text(json.dumps(hint))
     (tmp_path / "perdure.db.lock").write_text(str(os.getpid()))
@@ -940,7 +942,7 @@ async def test_a_live_process_is_the_node_only_if_it_holds_the_lock(tmp_path: Pa
 
 
 def test_on_a_shared_store_a_stranger_is_told_by_its_command_line(tmp_path: Path) -> None:
-    """Whatever the folders on the way to its program are called."""
+    # The folders in the program's path do not count, whatever they are called.
     (tmp_path / "perdure.toml").write_text('[store]\nurl = "postgresql://h/db"\n')
     for name, is_node in (("perdure", True), ("ollama", False)):
         program = tmp_path / name
@@ -977,7 +979,8 @@ async def test_verify_checks_every_session(gateway: GatewayProcess) -> None:
 
 
 async def test_verify_looks_for_itself_beside_a_running_node(gateway: GatewayProcess) -> None:
-    """The node has the database to itself and is asked nothing; `--new` knows what was sound."""
+    # The node keeps the database open and is not asked. `--new` remembers which sessions were
+    # sound.
     await talked(gateway.home)
     first = await perdure(gateway.home, "verify", "--json")
     nothing = await perdure(gateway.home, "verify", "--new", "--json")
@@ -1128,9 +1131,9 @@ async def test_a_reader_that_has_seen_enough_is_no_error(node: Node) -> None:
 
 
 async def test_help_answers_at_once(tmp_path: Path) -> None:
-    """Nothing heavy is loaded before a verb is chosen."""
+    # Heavy modules are only loaded once a verb is chosen.
     program = (
-        "import sys\nfrom perdure.cli.main import command\ncommand().format_help()\n"
+        "import sys\nfrom perdure.cli.parser import command\ncommand().format_help()\n"
         "print(*[name for name in ('aiohttp', 'msgspec', 'rich', 'structlog', 'asyncio', 'apsw')"
         " if name in sys.modules], file=sys.stderr)"
     )
@@ -1179,7 +1182,7 @@ async def test_a_verb_that_asks_a_node_loads_no_library_for_it(node: Node, verb:
 async def test_status_loads_no_library_where_no_node_is(
     gateway: GatewayProcess, tmp_path: Path
 ) -> None:
-    """Nor where one was killed, and has left its address and its socket behind."""
+    # The same holds where a killed node has left its address and its socket behind.
     await gateway.kill()
     for home in (tmp_path, gateway.home):
         code, loaded = await loaded_by(home, "status")

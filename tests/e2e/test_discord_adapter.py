@@ -1,4 +1,4 @@
-"""The Discord adapter over real sockets: simcord's world for behaviour, the twin for the wire."""
+"""Checks the Discord adapter over real sockets: its behaviour on simcord, its wire on the twin."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from perdure.adapters.discord.forums import TRIED_S
 from perdure.adapters.discord.manifest import DiscordSettings
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
-from perdure.domain.delivery import Streaming, plan
+from perdure.domain.delivery import Streaming, plan_parts
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
 from perdure.domain.inbound.arrivals import Arrival, PlaceKind
@@ -38,16 +38,17 @@ from perdure.ports.platform.adapter import (
     Upload,
 )
 from perdure.ports.platform.manifest import AdapterContext
-from perdure.testkit.adapter_case import Unguarded, opened
-from perdure.testkit.peers.discord_twin import DiscordTwinControl
-from perdure.testkit.peers.simcord_server import TOKEN, SimcordServer
+from perdure.testkit.contract.adapter_case import Unguarded, opened
+from perdure.testkit.peers.discord.discord_twin import DiscordTwinControl
+from perdure.testkit.peers.discord.simcord_server import TOKEN, SimcordServer
 
 DEADLINE_S = 10.0
 TORTURE = Path(__file__).parents[1] / "golden" / "torture.md"
 
 
 class Recorder(Unguarded):
-    """The `Inlet` port: takes what it is given, after refusing as often as it is told to."""
+    """Implements the `Inlet` port: takes what it is given, after it has raised each of its
+    `refusals`."""
 
     def __init__(self) -> None:
         self.spoilt: dict[str, str] = {}
@@ -76,7 +77,7 @@ class Recorder(Unguarded):
 
 
 class Bot:
-    """An adapter and what it hears, kept connected as the gateway does it."""
+    """Runs an adapter and what it hears, and keeps it connected as the gateway does."""
 
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
@@ -305,7 +306,7 @@ class TestMenu:
         assert first.place == str(server.general.id)
         assert second.place_kind is PlaceKind.PRIVATE
         assert first.sender.id == str(server.alice.id)
-        # The acknowledgement is for the person alone, and goes away.
+        # Only the person sees the acknowledgement, and it is deleted.
         record = server.world.interactions[stop]
         await until(lambda: record.responded and server.requests("DELETE", "/webhooks/*") != [])
         assert record.ephemeral
@@ -573,7 +574,7 @@ class TestOut:
     async def test_torture_is_taken(self, server: SimcordServer, bot: Bot) -> None:
         address = in_general(server)
         capabilities = bot.platform.capabilities(address)
-        parts = plan(TORTURE.read_text(), capabilities, size=bot.platform.size)
+        parts = plan_parts(TORTURE.read_text(), capabilities, size=bot.platform.size)
 
         for index, part in enumerate(parts):
             await bot.platform.perform(post(address, part, f"prt_{index}"))
@@ -586,11 +587,11 @@ class TestOut:
 
 
 class TestForum:
-    """What is said into a forum opens a post there."""
+    """Checks that a message to a forum opens a post there."""
 
     @pytest.fixture
     def forum(self, server: SimcordServer) -> Channel:
-        # A post's age is told by its id, so simcord's time must be ours.
+        # A post's id tells its age, so simcord must use the real time.
         server.keep_our_time(SystemClock())
         return server.channel("questions", type=ChannelType.FORUM)
 
@@ -598,7 +599,7 @@ class TestForum:
         return Address(adapter="discord", account=server.bot, place=str(forum.id))
 
     def posts(self, server: SimcordServer, forum: Channel) -> list[tuple[str, list[str]]]:
-        """The name of each post and the words in it."""
+        """Return the name of each post and the words in it."""
         threads = [each for each in server.world.channels.values() if each.parent_id == forum.id]
         return [(str(each.name), [shown.text for shown in server.shown(each)]) for each in threads]
 
@@ -660,7 +661,7 @@ class TestForum:
     async def test_a_post_whose_answer_was_lost_is_found_again(
         self, server: SimcordServer, bot: Bot, forum: Channel, tmp_path: Path
     ) -> None:
-        """Discord takes no nonce for a post, and another process may be the one that asks."""
+        # Discord takes no nonce for a post, and another process may be the one that looks for it.
         into = self.into(server, forum)
         await bot.platform.perform(post(into, "Other", "p0"))
         server.fail("POST", f"/channels/{forum.id}/threads", 0)
@@ -837,6 +838,14 @@ class TestFailures:
         assert caught.value.retry_after_s == 3
         assert (caught.value.code == ACCOUNT_WAIT) == is_global
 
+    async def test_a_wait_is_told_by_a_server_that_may_have_done_it(
+        self, server: SimcordServer, bot: Bot
+    ) -> None:
+        server.fail("POST", "/channels/*/messages", 503, retry_after_s=30)
+        with pytest.raises(Ambiguous) as caught:
+            await bot.platform.perform(post(in_general(server), "hello"))
+        assert caught.value.retry_after_s == 30
+
     async def test_a_wait_for_the_whole_account_ends_the_catching_up(
         self, server: SimcordServer, tmp_path: Path
     ) -> None:
@@ -925,7 +934,7 @@ class TestFailures:
 
 
 class TestFinding:
-    """What was sent and never answered, once its key is forgotten."""
+    """Checks how a message whose answer was lost is found after its key was forgotten."""
 
     TEXT = "**High** at noon"
 
@@ -1036,7 +1045,7 @@ class TestFinding:
             await bot.platform.find(sought)
         assert len(server.requests("GET", "*/messages")) <= 3 + PAGES_MAX
 
-    @pytest.mark.parametrize(("status", "wait_s"), [(429, 7), (503, None)])
+    @pytest.mark.parametrize(("status", "wait_s"), [(429, 7), (503, None), (503, 7)])
     async def test_what_cannot_be_told_now_is_asked_again(
         self, server: SimcordServer, bot: Bot, status: int, wait_s: float | None
     ) -> None:
@@ -1256,7 +1265,7 @@ async def twin_bot(discord_twin: DiscordTwinControl, tmp_path: Path) -> AsyncIte
 
 
 class TestTwin:
-    """The same on a server by other hands."""
+    """Checks the same on a server that other people wrote."""
 
     async def test_words_go_both_ways(
         self, discord_twin: DiscordTwinControl, twin_bot: Bot

@@ -1,4 +1,4 @@
-"""A whole gateway with a bot on Discord: what people there meet, also when it dies."""
+"""Checks a whole gateway with a bot on Discord: what people see there, also when it dies."""
 
 import asyncio
 import os
@@ -12,9 +12,9 @@ from simcord.backend.models import Channel, User
 from simcord.enums import ChannelType
 
 from perdure.app.wiring.system import SystemClock
+from perdure.testkit.peers.discord.simcord_server import TOKEN, SimcordServer
 from perdure.testkit.peers.shown import ShownMessage
-from perdure.testkit.peers.simcord_server import TOKEN, SimcordServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.processes.process import GatewayProcess
 
 DEADLINE_S = 30.0
 NUMBERS = count()
@@ -52,14 +52,14 @@ async def gateway(
 
 @pytest.fixture
 def ada(server: SimcordServer, gateway: GatewayProcess) -> User:
-    """Somebody who may speak, and has not yet."""
+    """Return a person who may speak and has not spoken yet."""
     name = NAMES[next(NUMBERS)]
     return next(user for user in server.world.users.values() if user.name == name)
 
 
 @pytest.fixture
 def room(server: SimcordServer, gateway: GatewayProcess) -> Channel:
-    """A channel without a word in it."""
+    """Return a channel without a message."""
     return server.channel("room")
 
 
@@ -74,7 +74,8 @@ def answers(server: SimcordServer, channel: Channel) -> list[ShownMessage]:
 
 
 def says(server: SimcordServer, channel: Channel, *words: str) -> Callable[[], bool]:
-    """Are there answers with these words, in this order and no others?"""
+    """Return a check whether the answers have these words, in this order, and there are no
+    others."""
     return lambda: (
         len(answers(server, channel)) == len(words)
         and all(
@@ -136,7 +137,7 @@ async def test_a_message_that_comes_again_is_one_turn(server: SimcordServer, ada
     for _ in range(3):
         server.world.announce_message_create(server.world.get_message(direct.id, int(message)))
     await until(says(server, direct, "only once"))
-    server.write(ada, direct, "and another")  # would end an answer that is still being written
+    server.write(ada, direct, "and another")  # it would end an unfinished answer
 
     await until(says(server, direct, "only once", "and another"))
 
@@ -168,7 +169,7 @@ async def test_strangers_and_side_talk_meet_silence(
     await until(says(server, room, "hello"))
 
     assert answers(server, his) == answers(server, hers) == []
-    # Discord hears that the command arrived, which says nothing of who may speak.
+    # Discord is told that the command arrived, which does not tell who may speak.
     assert server.world.interactions[command].responded
 
 

@@ -1,4 +1,5 @@
-"""Files through a real gateway: fetched, read, seen, heard, lost, given; through kills too."""
+"""Checks files through a real gateway: fetched, read, seen, heard, lost and given, also through
+kills."""
 
 import asyncio
 import base64
@@ -10,12 +11,12 @@ import aiohttp
 import pytest
 
 from perdure.app.wiring.system import SystemClock
-from perdure.testkit import model_script as script
-from perdure.testkit.file_server import FileServer
-from perdure.testkit.http import Client
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.peers.bot_api import BotApi, BotApiFault
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models import model_script as script
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.peers.telegram.bot_api import BotApi, BotApiFault
+from perdure.testkit.processes.file_server import FileServer
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
 Factory = Callable[..., Awaitable[GatewayProcess]]
@@ -49,6 +50,7 @@ async def start(gateway_factory: Factory, model: ModelServer) -> AsyncIterator[S
 kind = "chat"
 base_url = "{model.openai_url}"
 model = "scripted"
+context = false
 {agent}
 [limits]
 private_urls = {json.dumps(private)}
@@ -64,7 +66,8 @@ titles = false
 
 
 def told(model: ModelServer) -> list[Any]:
-    """The texts of the newest message that the model was sent, or its parts if there is more."""
+    """Return the texts of the newest message that the model was sent, or its parts if it has
+    others."""
     body = model.requests[-1].body
     assert body is not None
     content = body["messages"][-1]["content"]
@@ -107,7 +110,7 @@ async def test_a_picture_is_seen_or_named(
 ) -> None:
     client = await start(
         more=f'[agents.blind]\nkind = "chat"\nbase_url = "{model.openai_url}"\n'
-        'model = "scripted"\nvision = false\n'
+        'model = "scripted"\nvision = false\ncontext = false\n'
     )
     picture = [{"url": f"{files.url}/cat.png"}]
 
@@ -119,6 +122,22 @@ async def test_a_picture_is_seen_or_named(
     said = await client.say("other", "look", attachments=picture, agent="blind")
     await client.settled(said["turn"])
     assert told(model)[-1] == "[attached file: cat.png (image/png)]"
+
+
+async def test_what_a_model_was_asked_is_told_with_its_pictures(
+    start: Start, model: ModelServer
+) -> None:
+    client = await start()
+    picture = [{"media": await upload(client, PNG, "image/png", "cat.png")}]
+    await client.settled((await client.say("main", "look", attachments=picture))["turn"])
+    turn = (await client.say("main", "and now?"))["turn"]
+    await client.settled(turn)
+
+    _, explained = await client.call("GET", f"/api/explain/{turn}?request=true")
+
+    encoded = json.dumps(explained["request"]["encoded"], separators=(",", ":")).encode()
+    assert b"data:image/png" in encoded
+    assert any(encoded[1:] in received.raw for received in model.requests), "byte for byte"
 
 
 async def test_an_uploaded_document_is_read(start: Start, model: ModelServer) -> None:
@@ -266,7 +285,8 @@ async def test_an_album_on_a_platform_is_one_turn(
 async def test_downloads_that_hang_keep_no_chat_silent(
     telegram: BotApi, start: Start, files: FileServer, model: ModelServer
 ) -> None:
-    """On a platform whose `getFile` hangs, and over HTTP from a server that stops in the middle."""
+    # One file is on a platform whose `getFile` hangs, and one on a web server that stops in the
+    # middle.
     files.hanging.add("/report.txt")
     client = await start(
         limits="fetch_wait_s = 6.5",

@@ -1,19 +1,19 @@
-"""Requests that no client of ours would send, to a real gateway: what they get, and that they cost
-little."""
+"""Sends requests that no client of this project would send to a real gateway, and checks the
+answers and that they cost little."""
 
 import asyncio
 
 import pytest
 
-from perdure.testkit.http import Client
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(90)
 NO_TEXT = b"\xff\xfe\xed\xa0\x80"
 
 
 async def raw(gateway: GatewayProcess, method: str, path: str, **headers: bytes) -> tuple[int, str]:
-    """Send these very bytes. Returns the status, and the head of the answer."""
+    """Send exactly these bytes. Returns the status, and the head of the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     lines = [f"{method} {path} HTTP/1.1".encode(), f"Host: 127.0.0.1:{gateway.port}".encode()]
     given = [name.replace("_", "-").encode() + b": " + value for name, value in headers.items()]

@@ -1,4 +1,4 @@
-"""The native API of a real gateway: what it answers, refuses, streams and keeps."""
+"""Checks the native API of a real gateway: what it answers, refuses, streams and keeps."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from structlog.testing import capture_logs
 
 from perdure.domain.errors import Ambiguous, PerdureError, Rejected, Transient
-from perdure.testkit.http import Client
+from perdure.testkit.processes.http import Client
 from perdure.web.http.answers import errors_as_json
 
 pytestmark = pytest.mark.timeout(60)
@@ -84,7 +84,7 @@ async def test_events_tell_everything_once_and_resume_without_a_gap(client: Clie
                 places.append((event_id, text))
                 if seen[-1] == ("outcome", accepted["turn"]) or count == pieces:
                     break
-        if count == 5:  # what waits behind the answer and is taken back does not disturb it
+        if pieces == 5:  # a waiting message that is taken back must not disturb the answer
             waiting = await client.say("main", "never mind")
             await client.call("POST", f"/api/turns/{waiting['turn']}/stop")
     assert seen[0][0] == "state"
@@ -98,7 +98,7 @@ async def test_events_tell_everything_once_and_resume_without_a_gap(client: Clie
 
 
 async def joined(client: Client, last: str, text: str) -> str:
-    """The text of one who has so much of it and goes on from there, by the deltas alone."""
+    """Return the text of a watcher who has this much of it, and continues by the deltas alone."""
     async with client.events("main", last) as events:
         async for _, kind, data in events:
             if kind == "delta":
@@ -113,7 +113,7 @@ Told = list[tuple[str, str, dict[str, Any]]]
 
 
 async def until_state(events: AsyncIterator[tuple[str, str, dict[str, Any]]], session: str) -> Told:
-    """What is told up to the first state of this session."""
+    """Return the events up to the first state of this session."""
     told: Told = []
     async for event_id, kind, data in events:
         assert not told or event_id > told[-1][0]
@@ -124,7 +124,8 @@ async def until_state(events: AsyncIterator[tuple[str, str, dict[str, Any]]], se
 
 
 def whole(told: Told) -> Told:
-    """Texts that were missed arrive joined, and only the present state comes."""
+    """Return the messages and outcomes. Missed texts come joined, and only the present state is
+    told."""
     return [each for each in told if each[1] in ("message", "outcome")]
 
 
@@ -292,7 +293,7 @@ CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 
 
 async def asked(client: Client, name: str, path: str, **body: object) -> tuple[int, str]:
-    """A call to `/v1`, by its conversation's name as the key: its status and its body."""
+    """Call `/v1`, with the conversation's name as the key. Returns the status and the body."""
     headers = {"Authorization": f"Bearer {client.token}", "Idempotency-Key": name}
     headers["X-Perdure-Conversation"] = name
     url = client.gateway.url + path
@@ -301,7 +302,7 @@ async def asked(client: Client, name: str, path: str, **body: object) -> tuple[i
 
 
 async def spoken(client: Client, name: str) -> None:
-    """Until some of the answer was told."""
+    """Wait until some of the answer was told."""
     await waiting(client, name)
     async with client.events(name) as events:
         async for _, kind, _ in events:
@@ -310,7 +311,7 @@ async def spoken(client: Client, name: str) -> None:
 
 
 async def waiting(client: Client, name: str) -> None:
-    """Until the call was accepted."""
+    """Wait until the call was accepted."""
     async with asyncio.timeout(20):
         while (await client.call("GET", f"/api/conversations/{name}"))[0] != 200:
             await client.gateway.pause(0.02)
@@ -354,7 +355,7 @@ async def test_a_drain_keeps_what_arrives_and_parks_what_runs(client: Client) ->
         queued = await client.say("other", "said while draining")
         calls.append(group.create_task(asked(client, "late", CHAT, messages=short)))
         await waiting(client, "late")
-        assert await client.gateway.terminate() == 0  # the second request skips the wait
+        assert await client.gateway.terminate() == 0  # a signal during a drain skips the wait
     assert_told_to_come_back(*[call.result() for call in calls])
     await client.gateway.start()
     assert (await client.settled(queued["turn"]))["outcome"] == "done"
@@ -557,7 +558,7 @@ async def test_wrong_tokens_are_refused_and_principals_are_apart(client: Client)
     client.token = operator
     assert entries
     for theirs in (mine["message"], f"{mine['turn']}.end"):
-        # As if it were nowhere: neither its turn nor that it exists is told.
+        # The answer must not differ from that for a message which does not exist.
         pair = [
             await client.call("GET", f"/api/conversations/main/transcript?before={each}")
             for each in (theirs, "msg_x")
@@ -568,7 +569,7 @@ async def test_wrong_tokens_are_refused_and_principals_are_apart(client: Client)
 
 
 async def test_the_streams_of_a_revoked_token_end_at_once_and_no_others(client: Client) -> None:
-    """Neither do they tell one more word, though the person has another token."""
+    # They must not carry another word, although the person has a second token.
     made = [(await client.call("POST", "/api/tokens", body={"name": "bob"}))[1] for _ in range(2)]
     lost, kept = Client(client.gateway, client.session), Client(client.gateway, client.session)
     lost.token, kept.token = made[0]["token"], made[1]["token"]
@@ -662,7 +663,7 @@ async def test_a_form_with_one_file_is_that_file(client: Client) -> None:
     url = f"{client.gateway.url}/api/media"
 
     async def posted(*names: str, data: bytes = b"beans") -> tuple[int, Any]:
-        # As curl does it.
+        # In the same form as curl.
         form = aiohttp.FormData(quote_fields=False, default_to_multipart=True)
         form.add_field("note", "said beside it")
         for name in names:
@@ -691,7 +692,7 @@ async def test_a_form_with_one_file_is_that_file(client: Client) -> None:
 
 
 async def test_a_caller_who_hangs_up_in_a_body_is_no_failure(client: Client) -> None:
-    """Whatever it was to be, and with and without a known length."""
+    # This holds for each kind of body, with and without a known length.
     paths = (
         "/api/conversations/main/messages",
         "/v1/chat/completions",
@@ -716,7 +717,7 @@ async def test_a_caller_who_hangs_up_in_a_body_is_no_failure(client: Client) -> 
     assert "Traceback" not in client.gateway.output
 
 
-async def test_health_metrics_and_the_api_document(client: Client) -> None:
+async def test_health_metrics_and_the_api_document_are_served(client: Client) -> None:
     await client.settled((await client.say("main", "count me"))["turn"])
     async with client.session.get(client.gateway.url + "/healthz") as response:
         assert (response.status, (await response.json())["status"]) == (200, "serving")

@@ -1,4 +1,5 @@
-"""One node after another on the same home: drains, restarts, takeovers, and what people notice."""
+"""Runs one node after another on the same home: drains, restarts, takeovers, and what people
+notice."""
 
 import asyncio
 import contextlib
@@ -22,9 +23,9 @@ from perdure.app.life.systemd import Notifier
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.turn.announcing import Drain, UnderWay, shutdown_text
 from perdure.domain.turn.recovery import Policy, Resume
-from perdure.testkit.command import TRUSTS_NOBODY
-from perdure.testkit.http import Client
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.processes.command import TRUSTS_NOBODY
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.executed]
 Factory = Callable[..., Awaitable[GatewayProcess]]
@@ -78,7 +79,7 @@ def words(entries: list[dict[str, Any]], turn: str) -> list[str]:
 
 @asynccontextmanager
 async def process(*arguments: str, **environ: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The real command beside the node."""
+    """Run the real command beside the node."""
     running = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "perdure", *arguments),
@@ -177,7 +178,7 @@ async def is_another_life(client: Client, life: str) -> bool:
 
 
 @pytest.mark.parametrize("sign", ["INVOCATION_ID", "NOTIFY_SOCKET"])
-async def test_under_systemd_a_restart_is_left_to_it(
+async def test_a_restart_under_systemd_is_left_to_systemd(
     start: Start, tmp_path: Path, sign: str
 ) -> None:
     client = await start(**{sign: str(tmp_path / "nobody-listens")})
@@ -294,7 +295,7 @@ async def test_active_conversations_are_told_what_will_happen(start: Start, resu
 
 
 async def told(client: Client, name: str) -> list[str]:
-    """What the conversation was told from its beginning to this moment."""
+    """Return the notices that the conversation got from its beginning until now."""
     notices = []
     async with client.events(name) as events:
         now, _, _ = await anext(events)
@@ -308,7 +309,7 @@ async def told(client: Client, name: str) -> list[str]:
 
 
 class Writer:
-    """A person who repeats each message under its id until it is acknowledged."""
+    """Plays a person who repeats each message under its id until it is acknowledged."""
 
     def __init__(self, client: Client, name: str) -> None:
         self._client = client
@@ -348,9 +349,9 @@ async def serves(client: Client, pid: int) -> bool:
 
 @pytest.mark.parametrize("has_hint", [True, False])
 async def test_a_takeover_loses_no_message_and_repeats_none(start: Start, has_hint: bool) -> None:
-    """The running node is found by its lock; its server.json may be gone."""
+    # The running node is found by its lock, because its server.json may be missing.
     client = await start()
-    # Long enough for another process to start meanwhile, also on a busy machine.
+    # The answer is long enough for another process to start meanwhile, also on a busy machine.
     running = await client.say("main", "demo words=400 delay_ms=20")
     await until_text(client)
     if not has_hint:
@@ -367,7 +368,7 @@ async def test_a_takeover_loses_no_message_and_repeats_none(start: Start, has_hi
         assert await client.gateway.wait() == 0
         turn = await client.settled(running["turn"])
         assert (turn["outcome"], turn["attempts"]) == ("done", 1)
-        # A node that could not be asked got a signal, and knows no more than that.
+        # A node that could not be asked over HTTP got a signal, which names no restart.
         what = "restart" if has_hint else "stop"
         assert (await told(client, "main"))[0].startswith(f"The gateway is about to {what}.")
         for name, writer in zip(("ada", "bob"), writers, strict=True):
@@ -408,7 +409,7 @@ async def test_a_takeover_on_a_shared_store_waits_for_the_node_of_its_home(
 
 
 async def test_who_holds_the_lock_is_waited_for_and_a_signal_ends_the_wait(start: Start) -> None:
-    """Only a node is signalled: the holder here is this test."""
+    # Only a node is signalled, and here the test itself holds the lock.
     client = await start()
     await client.gateway.terminate()
     with (client.gateway.home / "perdure.db.lock").open("r+") as lock:
@@ -425,7 +426,7 @@ async def test_who_holds_the_lock_is_waited_for_and_a_signal_ends_the_wait(start
 
 
 class Listener:
-    """What systemd hears."""
+    """Receives what a node tells systemd."""
 
     def __init__(self, inbound: socket.socket, address: str) -> None:
         self.address = address
@@ -473,7 +474,7 @@ async def test_systemd_hears_how_the_node_is(
 
 
 async def test_the_watchdog_is_fed_while_the_loop_turns(tmp_path: Path) -> None:
-    """Whatever the store does: a life that is ended for its database finds it no better."""
+    # The state of the store does not matter: a new life would find the database in the same state.
     with listening(tmp_path / "home") as told_to:
         environ = {"NOTIFY_SOCKET": told_to.address, "WATCHDOG_USEC": "40000"}
         watching = asyncio.ensure_future(Notifier(environ, SystemClock()).watch())

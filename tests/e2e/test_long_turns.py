@@ -1,4 +1,4 @@
-"""One turn that is very long costs no more memory to read than a page."""
+"""Checks that reading one very long turn takes no more memory than a page."""
 
 import re
 from collections.abc import AsyncIterator
@@ -22,10 +22,10 @@ from perdure.domain.outcomes import CallEnding
 from perdure.ports.turns.turns import TurnLease
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.http import Client
-from perdure.testkit.memory import forget_peak, peak_mb
-from perdure.testkit.process import GatewayProcess
-from perdure.testkit.stores import claim_one, message, settle
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.memory import forget_peak, peak_mb
+from perdure.testkit.processes.process import GatewayProcess
+from perdure.testkit.simulator.stores import claim_one, message, settle
 
 MB = 1_000_000
 STEPS = 60
@@ -33,7 +33,7 @@ STEERS = 4
 
 
 def step(lease: TurnLease, number: int) -> list[AnyEvent]:
-    """What one step of the turn has said, called and found."""
+    """Return the events of one step of the turn: its text, its call and the result."""
     call = CallId(f"call_{lease.turn}_{number}")
     calls = (ToolCall(id=call, name="look", arguments=f'{{"n": {number}}}'),)
     said = AssistantSaid(
@@ -94,7 +94,7 @@ async def place(client: Client) -> tuple[str, str]:
 
 
 async def at_rest(client: Client) -> int:
-    """Begin with a process that has read nothing yet, and measure from there."""
+    """Restart the process, so that it has read nothing yet, and return its memory."""
     await client.gateway.restart()
     await place(client)
     return forget_peak(client)

@@ -1,7 +1,6 @@
-"""Encrypted rooms, between the adapter and another client, through Synapse.
+"""Checks encrypted rooms, between the adapter and another client, through Synapse.
 
-The other client is the same library, used as its authors mean it to be; what it cannot read,
-nobody can.
+The other client is the same library, used as its authors intend. What it cannot read, nobody can.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from aiohttp import web
 from nio.crypto.attachments import decrypt_attachment  # type: ignore[import-untyped]
 
 from perdure.adapters.matrix.adapter import Matrix, make
-from perdure.adapters.matrix.keeping import CURSOR
+from perdure.adapters.matrix.login.keeping import CURSOR
 from perdure.adapters.matrix.manifest import MatrixSettings
 from perdure.adapters.matrix.render import TEXT_BYTES_MAX
 from perdure.app.wiring.system import SystemClock, SystemEntropy
@@ -30,16 +29,16 @@ from perdure.domain.inbound.arrivals import Arrival
 from perdure.domain.secret import Secret
 from perdure.ports.platform.adapter import ArrivalReading, Delete, Edit, Post, React, Upload
 from perdure.ports.platform.manifest import AdapterContext
-from perdure.testkit.adapter_case import Unguarded, opened
-from perdure.testkit.peers.matrix_person import MatrixPerson
-from perdure.testkit.peers.synapse import MatrixControl
+from perdure.testkit.contract.adapter_case import Unguarded, opened
+from perdure.testkit.peers.matrix.matrix_person import MatrixPerson
+from perdure.testkit.peers.matrix.synapse import MatrixControl
 
 DEADLINE_S = 30.0
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4
 
 
 class Recording(Unguarded):
-    """An inlet that keeps each thing once, as the gateway does."""
+    """Keeps each arrival once, as the gateway does."""
 
     def __init__(self) -> None:
         self.arrivals: list[Arrival] = []
@@ -67,7 +66,7 @@ class Recording(Unguarded):
 
 
 class Friend:
-    """A person whose client encrypts."""
+    """Plays a person whose client encrypts."""
 
     def __init__(self, person: MatrixPerson, url: str, folder: Path) -> None:
         folder.mkdir()
@@ -107,7 +106,7 @@ class Friend:
                 await self.sync()
 
     async def reads(self, text: str) -> Any:
-        """Wait for a message that was opened with a key, and says this."""
+        """Wait for an event with this text that was decrypted."""
         return await self.until(
             lambda event: getattr(event, "decrypted", False) and getattr(event, "body", "") == text
         )
@@ -166,7 +165,7 @@ def inlet() -> Recording:
 
 
 async def _sealed_room(world: World, alice: Friend) -> str:
-    """An encrypted room that the bot is invited to."""
+    """Make an encrypted room to which the bot is invited. Returns its id."""
     return await alice.person.room(invite=[world.bot.user_id], is_encrypted=True)
 
 
@@ -288,7 +287,7 @@ async def test_files_are_sealed_both_ways(world: World, alice: Friend, inlet: Re
 
 
 async def test_the_keys_outlive_the_process(world: World, alice: Friend, inlet: Recording) -> None:
-    """Written while the gateway was down, under a key that an earlier life was given."""
+    # The message is written while the gateway is down, under a key that an earlier life was given.
     room = await _sealed_room(world, alice)
     async with world.receiving(inlet):
         await _both_in(world, alice, room)
@@ -307,8 +306,8 @@ async def test_the_keys_outlive_the_process(world: World, alice: Friend, inlet: 
 
 
 async def test_a_message_waits_for_its_key(world: World, alice: Friend, inlet: Recording) -> None:
-    """Keys travel by another way than messages. Here the key comes after the message, and after a
-    restart."""
+    # Keys travel by another way than messages. Here the key comes after the message and after a
+    # restart.
     room = await _sealed_room(world, alice)
     async with world.receiving(inlet):
         await _both_in(world, alice, room)
@@ -336,10 +335,10 @@ async def test_a_message_whose_key_never_came_is_put_aside(
         cursor = world.folder / CURSOR
         kept = await _kept(cursor, waiting=1)
     (waiting,) = kept["waiting"]
-    waiting["since_ms"] = 1  # as if it had waited for long
+    waiting["since_ms"] = 1  # as if it had waited for a long time
     cursor.write_text(json.dumps(kept))
     async with world.receiving(inlet):
-        await alice.say(other, {"msgtype": "m.text", "body": "read"})  # brings a key, not that one
+        await alice.say(other, {"msgtype": "m.text", "body": "read"})  # this brings another key
         await inlet.texts("in the open", "read")
         await _kept(cursor, waiting=0)
 
@@ -347,7 +346,7 @@ async def test_a_message_whose_key_never_came_is_put_aside(
 
 
 async def _kept(cursor: Path, *, waiting: int) -> Any:
-    """The kept cursor, once so many messages wait in it."""
+    """Return the stored cursor once it holds this many waiting messages."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             kept = json.loads(cursor.read_text())
@@ -383,7 +382,7 @@ async def _withholding_keys(alice: Friend, room: str, content: dict[str, Any]) -
 async def test_what_is_sealed_can_only_be_something_said(
     world: World, alice: Friend, inlet: Recording
 ) -> None:
-    """A deletion in there has passed no check of the server."""
+    # The server has not checked an encrypted deletion, so it must not delete anything.
     room = await _sealed_room(world, alice)
     async with world.receiving(inlet):
         await _both_in(world, alice, room)
@@ -414,7 +413,7 @@ async def test_a_new_device_reads_what_is_said_after_it_came(
 
 @contextlib.asynccontextmanager
 async def _another_device(alice: Friend, url: str, folder: Path) -> AsyncIterator[Friend]:
-    """The same person, signed in once more, whose device everybody has been told of."""
+    """Sign the same person in on another device, which the server announces to everybody."""
     _, login = await alice.person.call(
         "POST",
         "/_matrix/client/v3/login",
@@ -436,8 +435,8 @@ async def _another_device(alice: Friend, url: str, folder: Path) -> AsyncIterato
 
 
 class Front:
-    """Stands before the server, and refuses requests to the path `refused`. A single refusal could
-    meet a request of the connection itself, which asks for the same things."""
+    """Stands before the server, and refuses every request to the path `refused`: a single refusal
+    could meet a request of the connection itself, which asks for the same things."""
 
     def __init__(self, behind: str) -> None:
         self.behind = behind
@@ -482,7 +481,7 @@ async def front(world: World) -> AsyncIterator[Front]:
 async def test_nothing_is_said_under_a_key_that_somebody_lacks(
     world: World, alice: Friend, inlet: Recording, front: Front
 ) -> None:
-    """However often giving it away fails, and without holding up what comes after."""
+    # This holds however often sharing the key fails, and it does not delay later messages.
     room = await _sealed_room(world, alice)
     async with world.receiving(inlet) as platform:
         await _both_in(world, alice, room)
@@ -503,7 +502,7 @@ async def test_nothing_is_said_under_a_key_that_somebody_lacks(
 async def test_what_size_allows_fits_when_sealed(
     world: World, alice: Friend, inlet: Recording, letter: str
 ) -> None:
-    """Also as an edit: it holds the words twice, and encryption adds a third."""
+    # The text must fit as an edit too: an edit holds the words twice, and encryption adds a third.
     room = await _sealed_room(world, alice)
     async with world.receiving(inlet) as platform:
         await _both_in(world, alice, room)

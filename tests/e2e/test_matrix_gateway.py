@@ -1,4 +1,5 @@
-"""A whole gateway in rooms of a real homeserver: what people there meet, also when it dies."""
+"""Checks a whole gateway in rooms of a real homeserver: what people see there, also when it
+dies."""
 
 import asyncio
 import json
@@ -12,10 +13,10 @@ import pytest
 import pytest_asyncio
 
 from perdure.app.wiring.system import SystemClock
-from perdure.testkit.peers.matrix_person import MatrixPerson
+from perdure.testkit.peers.matrix.matrix_person import MatrixPerson
+from perdure.testkit.peers.matrix.synapse import MatrixControl, SynapseServer
 from perdure.testkit.peers.shown import ShownMessage, wait_until
-from perdure.testkit.peers.synapse import MatrixControl, SynapseServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.asyncio(loop_scope="class")]
 
@@ -34,7 +35,7 @@ def section(url: str, bot: MatrixPerson, more: str, allow: list[MatrixPerson]) -
 
 
 class Town:
-    """One gateway, its bot, and people who have not spoken to it yet."""
+    """Holds one gateway, its bot, and people who have not spoken to it yet."""
 
     def __init__(self, control: MatrixControl, bot: MatrixPerson) -> None:
         self.control = control
@@ -90,7 +91,7 @@ async def town(
 
 
 class TestOneGateway:
-    """Many people talk to one gateway, each in a room of their own."""
+    """Checks one gateway that many people talk to, each in a room of their own."""
 
     async def test_an_answer_grows_in_one_message(self, town: Town) -> None:
         ada = town.somebody()
@@ -103,7 +104,7 @@ class TestOneGateway:
         assert answer.raw["content"]["m.mentions"] == {}
 
     async def test_the_same_event_again_is_the_same_turn(self, town: Town) -> None:
-        """With a cursor of long ago the server tells everything again."""
+        # With an old cursor the server sends every event again.
         ada = town.somebody()
         room = await ada.room(invite=[town.bot.user_id], is_direct=True)
         cursor = town.running.home / "adapters" / "matrix" / "sync.json"
@@ -222,10 +223,10 @@ async def _members(person: MatrixPerson, room: str) -> set[str]:
 
 
 @pytest.mark.slow
-async def test_with_the_servers_own_limits_every_answer_is_delivered(
+async def test_every_answer_is_delivered_under_the_servers_own_limits(
     strict_synapse_server: SynapseServer, tmp_path: Path
 ) -> None:
-    """Previews give way, and no request is made while the server wants none."""
+    # Previews give way, and no request is made while the server refuses requests.
     async with strict_synapse_server.control() as control:
         town = Town(control, await control.person("bot"))
         ada = await control.person("ada")
@@ -246,7 +247,7 @@ async def test_with_the_servers_own_limits_every_answer_is_delivered(
 async def test_a_sealed_room_is_answered_after_a_kill(
     synapse_server: SynapseServer, tmp_path: Path
 ) -> None:
-    """The keys are in the folder, so what was said while it was dead is still read."""
+    # The keys are in the folder, so a message that came while the gateway was dead can be read.
     async with synapse_server.control() as control:
         bot, ada = await control.person("bot"), await control.person("ada")
         home, keys = tmp_path / "home", tmp_path / "keys"

@@ -1,4 +1,4 @@
-"""What the Matrix adapter makes of servers that answer badly, late or never."""
+"""Checks how the Matrix adapter treats servers that answer badly, late or never."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,7 +14,7 @@ Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Server:
-    """Answers whatever the test says."""
+    """Answers with whatever the test sets."""
 
     def __init__(self) -> None:
         self.url = ""

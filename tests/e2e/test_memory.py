@@ -1,4 +1,4 @@
-"""An agent's memory and a person's, through a real gateway: one and the same."""
+"""Checks that an agent's memory and the person's memory are the same, through a real gateway."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from perdure.testkit.http import Client
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 Factory = Callable[..., Awaitable[GatewayProcess]]
 TOML = '[agents.main]\nkind = "demo"\ntools = ["memory", "sessions"]\n'

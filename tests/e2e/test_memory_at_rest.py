@@ -1,4 +1,4 @@
-"""A gateway at rest holds nothing of its busy hours."""
+"""Checks that a gateway at rest keeps no memory from its busy hours."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,10 +7,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from perdure.testkit import model_script as script
-from perdure.testkit.http import Client
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models import model_script as script
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.executed]
 CALLS = 800
@@ -29,7 +29,7 @@ def resident_mb(pid: int) -> float:
 async def test_calls_that_nobody_comes_back_to_leave_no_memory_taken(
     gateway_factory: Callable[..., Awaitable[GatewayProcess]],
 ) -> None:
-    """Each has 30 KB, so keeping them would take 24 MB."""
+    # Each call has 30 KB, so keeping all of them would take 24 MB.
     async with (
         ModelServer(lambda request: script.say("Beans.")) as model,
         aiohttp.ClientSession() as session,

@@ -1,4 +1,4 @@
-"""A model server that goes away and comes back, and one that takes only so many requests."""
+"""Checks a model server that goes away and comes back, and one that limits its requests."""
 
 import asyncio
 import time
@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 
-from perdure.testkit.http import Client
-from perdure.testkit.model_script import Reply, ScriptedRequest, echo, status
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models.model_script import Reply, ScriptedRequest, echo, status
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(90)
 Factory = Callable[..., Awaitable[GatewayProcess]]
@@ -51,7 +51,7 @@ async def test_messages_that_come_while_the_model_restarts_are_all_answered(
         client = Client(gateway, session)
         watched = await client.say("watched", "are you there?")
         asked = [asyncio.create_task(ask(client, f"hello {n}")) for n in range(50)]
-        # The server is away until the person has been told so.
+        # The server stays away until the person has been told so.
         await told(client, "watched", "still being tried")
         async with ModelServer(port=port) as model:
             answers = await asyncio.gather(*asked)
@@ -63,7 +63,7 @@ async def test_messages_that_come_while_the_model_restarts_are_all_answered(
 
 
 class Limited:
-    """Takes so many requests in each second, and asks the others to come back later."""
+    """Takes a number of requests in each second, and tells the others to come back later."""
 
     def __init__(self, per_second: int, *, retry_after: int) -> None:
         self._per_second = per_second
@@ -88,8 +88,8 @@ async def test_a_crowd_is_spread_over_what_the_server_takes(gateway_factory: Fac
         client = Client(await gateway_factory(toml=toml(model.openai_url)), session)
         answers = await asyncio.gather(*(ask(client, f"hello {n}") for n in range(120)))
     assert sorted(answers) == sorted(f"echo: hello {n}" for n in range(120))
-    # The first rush is everybody's; those who were refused in it come back one after another. How
-    # evenly is seen on a virtual clock (`unit/test_reaching.py`); here the machine may stand still.
+    # In the first rush all come at once; the refused ones come back one after another. How evenly
+    # is tested on a virtual clock (`unit/test_reaching.py`), because here the machine may stall.
     came_back = [at for at in rule.times if at > rule.refused[0] + 0.9]
     tenths = Counter(int(at * 10) for at in came_back)
     assert len(came_back) >= 50

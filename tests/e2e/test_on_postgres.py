@@ -1,4 +1,5 @@
-"""The real gateway on PostgreSQL: the same answers, and a crash that another life mends."""
+"""Checks the real gateway on PostgreSQL: the same answers, and a crash that another life
+repairs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -7,8 +8,8 @@ import aiohttp
 import asyncpg
 import pytest
 
-from perdure.testkit.http import Client
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(90)
 Factory = Callable[..., Awaitable[GatewayProcess]]
@@ -21,7 +22,7 @@ async def client(gateway_factory: Factory, postgres_database: str) -> AsyncItera
         yield Client(gateway, session)
 
 
-async def test_a_conversation_on_postgres(client: Client) -> None:
+async def test_a_conversation_is_held_and_found_on_postgres(client: Client) -> None:
     accepted = await client.say("main", "hello database", id="a1")
     assert (await client.settled(accepted["turn"]))["outcome"] == "done"
     assert [entry["role"] for entry in await client.transcript("main")] == ["user", "assistant"]

@@ -1,4 +1,4 @@
-"""`/v1` of a real gateway, spoken to by the `openai` SDK, with a scripted model behind it."""
+"""Checks `/v1` of a real gateway with the `openai` SDK and a scripted model."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,10 +9,10 @@ import aiohttp
 import openai
 import pytest
 
-from perdure.testkit import model_script as script
-from perdure.testkit.http import Client
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models import model_script as script
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
 Factory = Callable[..., Awaitable[GatewayProcess]]
@@ -26,6 +26,7 @@ base_url = "{model.openai_url}"
 model = "scripted"
 first_token_timeout_s = 1.0
 silence_timeout_s = 1.0
+context = false
 instructions = "Be brief."
 {more}
 """
@@ -50,14 +51,14 @@ class Setting:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The model's last request."""
+        """Return the body of the model's last request."""
         body = self.model.requests[-1].body
         assert body is not None
         return body
 
 
 class Replies:
-    """What the model says next; the tests set it."""
+    """Decides what the model says next, by the rule that a test sets."""
 
     def __init__(self) -> None:
         self.rule: script.Script = script.echo
@@ -226,6 +227,28 @@ async def test_a_repeat_with_a_picture_is_the_same_message(setting: Setting) -> 
     assert len(setting.model.requests) == 1
 
 
+@pytest.mark.parametrize("surface", ["completions", "responses"])
+async def test_too_many_pictures_in_one_message_are_refused_at_once(
+    setting: Setting, surface: str
+) -> None:
+    url = "http://127.0.0.1:9/a.png"
+    parts: Any = [{"type": "image_url", "image_url": {"url": url}}] * 20_000
+    items: Any = [{"type": "input_image", "image_url": url, "detail": "auto"}] * 20_000
+
+    async def call() -> None:
+        if surface == "completions":
+            said: Any = {"role": "user", "content": parts}
+            await setting.sdk.chat.completions.create(model="main", messages=[said])
+        else:
+            asked: Any = [{"role": "user", "content": items}]
+            await setting.sdk.responses.create(model="main", input=asked)
+
+    with pytest.raises(openai.BadRequestError, match="at most 20 pictures") as refused:
+        await call()
+    assert refused.value.code == "too_many"
+    assert setting.model.requests == []
+
+
 async def test_a_repeat_attaches_to_the_turn_that_runs(setting: Setting, replies: Replies) -> None:
     replies.rule = lambda request: script.say("a b c d e f g h", delay_ms=40)
     key = {"Idempotency-Key": "k2"}
@@ -369,7 +392,9 @@ async def test_chores_of_a_front_end_become_no_turns(setting: Setting) -> None:
     assert (await setting.ask(mine)).choices[0].message.content == f"echo: {mine}"
 
 
-async def test_anthropic_behind_the_same_surface(gateway_factory: Factory) -> None:
+async def test_a_model_on_the_anthropic_wire_answers_on_the_same_surface(
+    gateway_factory: Factory,
+) -> None:
     async with ModelServer() as model:
         config = toml(model, 'api = "anthropic"').replace(model.openai_url, model.url)
         setting = Setting(await gateway_factory(toml=config), model)

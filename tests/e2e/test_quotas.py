@@ -1,4 +1,5 @@
-"""Quotas of a real gateway: a member is refused in clear words, and nobody else notices."""
+"""Checks the quotas of a real gateway: a member is refused in clear words, and nobody else
+notices."""
 
 import asyncio
 import time
@@ -10,14 +11,14 @@ import aiohttp
 import openai
 import pytest
 
-from perdure.testkit import model_script as script
-from perdure.testkit.file_server import FileServer
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models import model_script as script
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.processes.file_server import FileServer
+from perdure.testkit.processes.process import GatewayProcess
 
 Factory = Callable[..., Awaitable[GatewayProcess]]
 SOON_S = 30
-# Whoever is held up waits for as long as the others' files and answers hang, which is for ever.
+# A person who is held up would wait for ever, because the others' files and answers never end.
 BUSY_MACHINE_S = 1.0
 
 
@@ -115,8 +116,8 @@ def _hanging(model: ModelServer) -> int:
 async def test_one_who_saturates_the_turns_holds_up_nobody_else(
     gateway_factory: Factory, http: aiohttp.ClientSession
 ) -> None:
-    """Turns that hang in all the slots one person may have, and many more of theirs behind them."""
-
+    # Turns of one person hang in all the slots that person may have, and many more wait behind
+    # them.
     def answer(request: script.ScriptedRequest) -> script.Reply:
         said = script.say("yes", delay_ms=100)
         return script.hang(0, said) if "hang" in request.last_user_text else said
@@ -148,7 +149,7 @@ async def test_one_who_saturates_the_turns_holds_up_nobody_else(
 
 
 def _slow_document() -> bytes:
-    """A document that is small as it is sent and takes seconds to read."""
+    """Return a document that is small when sent and takes seconds to read."""
     packed = BytesIO()
     words = "<w:p><w:r><w:t>word </w:t></w:r></w:p>" * 1_500_000
     with ZipFile(packed, "w", ZIP_DEFLATED) as document:

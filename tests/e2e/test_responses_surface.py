@@ -1,7 +1,7 @@
-"""`/v1/responses` of a real gateway, spoken to by the `openai` SDK, before a scripted model.
+"""Checks `/v1/responses` of a real gateway with the `openai` SDK and a scripted model.
 
-What the SDK accepts without looking is looked at here: whole responses and events are validated
-against the SDK's own types.
+The SDK accepts much without a check, so these tests validate whole responses and events against the
+SDK's own types.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from perdure.testkit import model_script as script
-from perdure.testkit.http import Client
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models import model_script as script
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
 Factory = Callable[..., Awaitable[GatewayProcess]]
@@ -41,7 +41,7 @@ TEXT_EVENTS = [
 
 
 class Gate:
-    """A gateway, the model behind it, and what that says next."""
+    """Holds a gateway, the model behind it, and what the model says next."""
 
     def __init__(self, port: int = 0) -> None:
         self.rule: script.Script = script.echo
@@ -69,7 +69,7 @@ class Gate:
         )
 
     async def call(self, method: str, path: str, **more: Any) -> tuple[int, Any, Any]:
-        """Without the SDK: status, headers, body."""
+        """Make a call without the SDK. Returns the status, the headers and the body."""
         headers = {"Authorization": f"Bearer {more.pop('token', self.token)}"}
         async with (
             aiohttp.ClientSession(headers=headers) as session,
@@ -79,7 +79,7 @@ class Gate:
 
     @property
     def told(self) -> list[dict[str, Any]]:
-        """The messages of the model's last request, without the system's."""
+        """Return the messages of the model's last request, without the system message."""
         body = self.model.requests[-1].body
         assert body is not None
         return [message for message in body["messages"] if message["role"] != "system"]
@@ -95,7 +95,8 @@ def toml(model: ModelServer, api: str = "openai") -> str:
     url = model.openai_url if api == "openai" else model.url
     return (
         f'[agents.main]\nkind = "chat"\napi = "{api}"\nbase_url = "{url}"\nmodel = "scripted"\n'
-        'instructions = "Be brief."\ntools = ["memory"]\n[sessions]\ntitles = false\n'
+        'instructions = "Be brief."\ntools = ["memory"]\ncontext = false\n'
+        "[sessions]\ntitles = false\n"
     )
 
 
@@ -113,7 +114,8 @@ async def own_gate(gateway_factory: Factory, request: pytest.FixtureRequest) -> 
 
 @pytest.fixture(scope="module")
 def shared(share_gateway: Callable[[str], GatewayProcess]) -> tuple[GatewayProcess, int]:
-    """A gateway that tests share, and the port at which each of them puts a model."""
+    """Start a gateway that tests share. Returns it, and the port at which each test puts a
+    model."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     return share_gateway(toml(ModelServer(port=port))), port
@@ -137,14 +139,15 @@ async def shared_gate(
 
 @pytest.fixture
 def gate(request: pytest.FixtureRequest) -> Gate:
-    """A gateway of the test's own, or, where it is marked `shared`, one of many guests."""
+    """Return the test's own gateway or, if the test is marked `shared`, one that several tests
+    use."""
     name = "shared_gate" if request.node.get_closest_marker("shared") else "own_gate"
     found: Gate = request.getfixturevalue(name)
     return found
 
 
 async def events_of(stream: Any) -> list[dict[str, Any]]:
-    """All events, each as the SDK's types have it, numbered without a gap."""
+    """Return all events, each valid by the SDK's types, and numbered without a gap."""
     events = [event.model_dump(mode="json", warnings="error") async for event in stream]
     for number, event in enumerate(events):
         EVENT.validate_python(event)
@@ -153,7 +156,7 @@ async def events_of(stream: Any) -> list[dict[str, Any]]:
 
 
 def kinds(events: list[dict[str, Any]]) -> list[str]:
-    """The events' types; pieces of one text count once."""
+    """Return the types of the events. The pieces of one text count once."""
     named = [event["type"] for event in events]
     return [kind for n, kind in enumerate(named) if not n or kind != named[n - 1]]
 
@@ -526,7 +529,7 @@ async def test_a_response_is_shown_to_its_owner(gate: Gate) -> None:
 
     _, _, made = await gate.call("POST", "/api/tokens", json={"name": "phone"})
     named = await gate.ask("hello", conversation="garden")
-    # Somebody else's garden, which must not be mistaken for the first.
+    # Another person's conversation of the same name must not be mistaken for the first.
     hers = {"input": "hello", "metadata": {"conversation": "garden"}}
     await gate.call("POST", "/v1/responses", token=made["token"], json=hers)
     for each in (response.id, named.id):

@@ -1,4 +1,4 @@
-"""What is secret in the configuration, and where it must not appear: a real gateway."""
+"""Checks with a real gateway that secrets of the configuration appear nowhere else."""
 
 import asyncio
 import json
@@ -10,11 +10,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from perdure.testkit import model_script as script
-from perdure.testkit.command import TRUSTS_NOBODY
-from perdure.testkit.http import Client
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models import model_script as script
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.processes.command import TRUSTS_NOBODY
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(90)
 CANARIES = ("canary-user", "canary-word", "canary-folder")

@@ -1,6 +1,7 @@
-"""Slack against two imitations of it: `local-slack` for Socket Mode, `emulate` for the Events API.
+"""Checks the Slack adapter against two imitations: `local-slack` for Socket Mode, `emulate` for the
+Events API.
 
-What neither of them knows (streams, refusals, redelivery) is in `test_slack_wire.py`.
+What neither of them imitates (streams, refusals, redelivery) is tested in `test_slack_wire.py`.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from perdure.adapters.slack.manifest import SlackSettings
 from perdure.adapters.slack.render import TEXT_MAX
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
-from perdure.domain.delivery import Streaming, plan
+from perdure.domain.delivery import Streaming, plan_parts
 from perdure.domain.errors import NotFound, PerdureError, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
 from perdure.domain.inbound.arrivals import Arrival, PlaceKind
@@ -38,10 +39,11 @@ from perdure.ports.platform.adapter import (
     Upload,
 )
 from perdure.ports.platform.manifest import AdapterContext
-from perdure.testkit.adapter_case import Unguarded, opened
-from perdure.testkit.peers.emulate_slack import EmulateSlackControl
+from perdure.testkit.contract.adapter_case import Unguarded, opened
 from perdure.testkit.peers.fixtures import NewPeer
-from perdure.testkit.peers.local_slack import (
+from perdure.testkit.peers.shown import ShownMessage, wait_until
+from perdure.testkit.peers.slack.emulate_slack import EmulateSlackControl
+from perdure.testkit.peers.slack.local_slack import (
     ALICE,
     APP_TOKEN,
     BOT,
@@ -49,7 +51,6 @@ from perdure.testkit.peers.local_slack import (
     GENERAL,
     LocalSlackControl,
 )
-from perdure.testkit.peers.shown import ShownMessage, wait_until
 
 TORTURE = (Path(__file__).parents[1] / "golden" / "torture.md").read_text()
 KEY = PartId("stp_one")
@@ -57,7 +58,7 @@ DEADLINE_S = 10.0
 
 
 class Recorder(Unguarded):
-    """An inlet that keeps what it is given, and may be down for a while."""
+    """Keeps what it is given, and may be down for a while."""
 
     def __init__(self) -> None:
         self.spoilt: dict[str, str] = {}
@@ -109,7 +110,7 @@ async def receiving(platform: Platform, inlet: Recorder) -> AsyncIterator[None]:
 
 @pytest.fixture
 async def slack(local_slack: LocalSlackControl, tmp_path: Path) -> AsyncIterator[Platform]:
-    """The adapter, known to local-slack, not yet listening."""
+    """Connect the adapter to local-slack. It does not listen yet."""
     settings = SlackSettings(
         token=Secret(BOT_TOKEN), app_token=Secret(APP_TOKEN), api_url=local_slack.api_url
     )
@@ -121,7 +122,7 @@ async def slack(local_slack: LocalSlackControl, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture
 async def inlet(slack: Platform, local_slack: LocalSlackControl) -> AsyncIterator[Recorder]:
-    """What comes over Socket Mode."""
+    """Receive over Socket Mode until the test ends."""
     recorder = Recorder()
     async with receiving(slack, recorder):
         await local_slack.wait_connected()
@@ -180,7 +181,7 @@ async def test_edits_and_deletions_arrive(inlet: Recorder, local_slack: LocalSla
 async def test_what_the_bot_says_is_not_heard(
     slack: Platform, inlet: Recorder, emulated: "Emulated"
 ) -> None:
-    """local-slack tells a bot nothing of its own messages; emulate does, like Slack."""
+    # local-slack sends a bot none of its own messages; emulate does, like Slack.
     place = emulated.control.channels["general"]
     receipt = await emulated.platform.perform(Post(key=KEY, address=at(place), text="mine"))
     edit = Edit(key=KEY, address=at(place), receipt=receipt.external_id, text="mine too")
@@ -238,7 +239,9 @@ async def test_files_are_fetched_from_slack_alone(slack: Platform) -> None:
         _ = [chunk async for chunk in slack.fetch("https://elsewhere.example/f.png")]
 
 
-async def test_the_life_of_a_message(slack: Platform, local_slack: LocalSlackControl) -> None:
+async def test_a_message_is_posted_edited_and_deleted(
+    slack: Platform, local_slack: LocalSlackControl
+) -> None:
     ts = await local_slack.mention(GENERAL, "go")
     address = at(GENERAL, ts)
 
@@ -263,7 +266,9 @@ async def test_the_life_of_a_message(slack: Platform, local_slack: LocalSlackCon
         await slack.perform(edit)
 
 
-async def test_one_mark_at_a_time(slack: Platform, local_slack: LocalSlackControl) -> None:
+async def test_a_message_bears_one_mark_of_the_bots_at_a_time(
+    slack: Platform, local_slack: LocalSlackControl
+) -> None:
     ts = await local_slack.mention(GENERAL, "go")
     await local_slack.react(GENERAL, ts, "tada")
 
@@ -338,7 +343,7 @@ async def test_texts_at_the_limit_arrive_whole(emulated: "Emulated") -> None:
 
     for length, count in ((TEXT_MAX - 1, 1), (TEXT_MAX, 1), (TEXT_MAX + 1, 2)):
         text = "é" * length
-        parts = plan(text, capabilities, size=platform.size)
+        parts = plan_parts(text, capabilities, size=platform.size)
         assert len(parts) == count
         for index, part in enumerate(parts):
             await platform.perform(
@@ -351,7 +356,7 @@ async def test_texts_at_the_limit_arrive_whole(emulated: "Emulated") -> None:
 async def test_the_torture_text_is_accepted(emulated: "Emulated") -> None:
     platform, place = emulated.platform, emulated.control.channels["general"]
 
-    for part in plan(TORTURE, platform.capabilities(at(place)), size=platform.size):
+    for part in plan_parts(TORTURE, platform.capabilities(at(place)), size=platform.size):
         await platform.perform(Post(key=KEY, address=at(place), text=part))
 
     (shown,) = await emulated.control.shown(place)
@@ -361,7 +366,7 @@ async def test_the_torture_text_is_accepted(emulated: "Emulated") -> None:
 
 
 class Emulated(msgspec.Struct):
-    """The adapter behind a hook of its own, and emulate before it."""
+    """Holds the adapter behind a hook of its own, and emulate as its Slack."""
 
     platform: Platform
     inlet: Recorder
@@ -386,7 +391,7 @@ async def emulated(emulate_slack: EmulateSlackControl, tmp_path: Path) -> AsyncI
 
 @asynccontextmanager
 async def served(platform: Platform, inlet: Recorder) -> AsyncIterator[str]:
-    """What the gateway's HTTP server does for a hook."""
+    """Serve a hook as the gateway's HTTP server does. Returns its address."""
 
     async def answer(request: web.Request) -> web.Response:
         asked = HookRequest(
@@ -461,7 +466,7 @@ async def test_unsigned_requests_are_refused(emulated: Emulated) -> None:
 
 
 async def test_a_lost_receipt_is_found(emulated: Emulated) -> None:
-    """emulate keeps metadata, as Slack does."""
+    # emulate keeps metadata, as Slack does.
     platform, place = emulated.platform, emulated.control.channels["general"]
     ts = await emulated.control.write(place, "go")
 
@@ -478,7 +483,7 @@ async def test_a_channel_without_the_bot_is_told(emulated: Emulated) -> None:
         await emulated.platform.perform(Post(key=KEY, address=at("C0NOWHERE"), text="hello"))
 
 
-async def test_a_server_that_goes_away(new_peer: NewPeer, tmp_path: Path) -> None:
+async def test_a_server_that_goes_away_is_reached_again(new_peer: NewPeer, tmp_path: Path) -> None:
     async with new_peer.local_slack() as server:
         settings = SlackSettings(
             token=Secret(BOT_TOKEN), app_token=Secret(APP_TOKEN), api_url=f"{server.url}/api/"

@@ -1,4 +1,4 @@
-"""A whole gateway with a bot on Slack: what people there meet, also when it dies."""
+"""Checks a whole gateway with a bot on Slack: what people see there, also when it dies."""
 
 import json
 import os
@@ -13,9 +13,10 @@ import pytest_asyncio
 
 from perdure.adapters.slack.hooks import signature
 from perdure.app.wiring.system import SystemClock
-from perdure.testkit.peers import scripted_slack as scripted
-from perdure.testkit.peers.emulate_slack import EmulateSlackControl
-from perdure.testkit.peers.local_slack import (
+from perdure.testkit.peers.shown import ShownMessage, wait_until
+from perdure.testkit.peers.slack import scripted_slack as scripted
+from perdure.testkit.peers.slack.emulate_slack import EmulateSlackControl
+from perdure.testkit.peers.slack.local_slack import (
     ALICE,
     APP_TOKEN,
     BOB,
@@ -25,9 +26,8 @@ from perdure.testkit.peers.local_slack import (
     LocalSlackControl,
     LocalSlackServer,
 )
-from perdure.testkit.peers.scripted_slack import CHANNEL, PRIVATE, Bare, ScriptedSlack
-from perdure.testkit.peers.shown import ShownMessage, wait_until
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.peers.slack.scripted_slack import CHANNEL, PRIVATE, Bare, ScriptedSlack
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
 Start = Callable[..., Awaitable[GatewayProcess]]
@@ -39,8 +39,8 @@ ENDLESS = "demo words=900 delay_ms=40"
 
 
 def section(api_url: str, *, token: str, allow: str, more: str) -> str:
-    """Each person in a channel has a conversation of their own: the demo agent is then told
-    nothing but what they said."""
+    """Return the configuration of the adapter. Each person in a channel has a conversation of their
+    own, so that the demo agent is told only what they said."""
     return (
         f'[adapters.slack]\ntoken = "{token}"\napi_url = "{api_url}"\nallow = ["{allow}"]\n'
         f'groups = "person"\n{more}\n'
@@ -59,7 +59,7 @@ def scripted_section(server: ScriptedSlack, token: str = scripted.BOT_TOKEN) -> 
 
 @asynccontextmanager
 async def running(home: Path, toml: str) -> AsyncIterator[GatewayProcess]:
-    """A gateway that several tests share."""
+    """Run a gateway that several tests share."""
     (home / "perdure.toml").write_text(toml)
     environ = {"PATH": os.environ["PATH"], "PERDURE_DISCOVER": "0"}
     gateway = GatewayProcess(home, environ=environ, clock=CLOCK)
@@ -85,7 +85,7 @@ def said(word: str) -> Accept:
 async def answers(
     control: LocalSlackControl, channel: str, accept: Accept, *, thread: str = ""
 ) -> list[ShownMessage]:
-    """What the bot shows there once it is accepted."""
+    """Wait until what the bot shows there is accepted. Returns it."""
 
     async def look() -> list[ShownMessage]:
         shown = await control.shown(channel)
@@ -112,7 +112,7 @@ async def one_gateway(
 
 @pytest.mark.asyncio(loop_scope="class")
 class TestOnLocalSlack:
-    """One gateway on Socket Mode; each test has a thread or a person of its own."""
+    """Checks one gateway on Socket Mode. Each test has a thread or a person of its own."""
 
     @pytest.fixture
     def slack(self, one_slack: LocalSlackControl, one_gateway: GatewayProcess) -> LocalSlackControl:
@@ -121,7 +121,7 @@ class TestOnLocalSlack:
     async def test_a_mention_is_answered_once_in_a_thread_that_grows(
         self, slack: LocalSlackControl
     ) -> None:
-        """Slack tells of a mention twice, and local-slack has no streams: the bubble is edited."""
+        # Slack sends a mention twice. local-slack has no streams, so the bubble is edited.
         ts = await slack.mention(GENERAL, SLOW)
 
         (growing,) = await answers(slack, GENERAL, bool, thread=ts)
@@ -157,7 +157,9 @@ class TestOnLocalSlack:
         cut, *_ = await answers(slack, GENERAL, said("next"), thread=ts)
         assert len(cut.text.split()) < 900
 
-    async def test_a_slash_command_in_private(self, slack: LocalSlackControl) -> None:
+    async def test_a_slash_command_in_private_stops_the_answer(
+        self, slack: LocalSlackControl
+    ) -> None:
         channel = await slack.direct()
         await slack.write(channel, ENDLESS)
         await answers(slack, channel, bool)
@@ -201,7 +203,7 @@ async def test_a_kill_in_the_middle_shows_nothing_twice_and_asks_by_buttons(
     await local_slack.wait_connected()
     ts = await local_slack.mention(GENERAL, "demo words=100 delay_ms=45")
     (first,) = await answers(local_slack, GENERAL, bool, thread=ts)
-    # Once it was changed, its receipt is certainly stored: before, it would be posted anew.
+    # After its first change its receipt is certainly stored. Before, it would be posted anew.
     (growing,) = await answers(
         local_slack, GENERAL, lambda shown: shown[0].text != first.text, thread=ts
     )
@@ -234,7 +236,8 @@ async def one_scripted_gateway(
 
 @pytest.mark.asyncio(loop_scope="class")
 class TestOnScriptedSlack:
-    """One gateway on a Slack of our own, which has streams, refuses, and sends again."""
+    """Checks one gateway on this project's own Slack server, which has streams, refuses, and sends
+    again."""
 
     @pytest.fixture
     def slack(
@@ -279,7 +282,7 @@ class TestOnScriptedSlack:
         await slack.wait(lambda: not slack.unacknowledged)
         await one_scripted_gateway.kill()
         await slack.write(PRIVATE, "second")
-        # What Slack is not sure of, it sends again.
+        # Slack repeats an event that may not have been taken.
         again = {"type": "event_callback", "event": slack.messages[ts]}
         await slack.deliver("events_api", again)
         await one_scripted_gateway.start()
@@ -324,7 +327,7 @@ async def health(gateway: GatewayProcess) -> dict[str, str]:
         return adapters
 
 
-async def test_by_the_events_api(
+async def test_an_event_by_the_events_api_is_answered_once_across_lives(
     gateway_factory: Start, emulate_slack: EmulateSlackControl
 ) -> None:
     peer, place = emulate_slack, emulate_slack.channels["general"]
@@ -340,7 +343,7 @@ async def test_by_the_events_api(
 
     delivered = (await peer.deliveries())[0]
     assert delivered.status == 200
-    # Slack sends again what it got no answer to in time, be it to the next life.
+    # Slack repeats an event that was not answered in time, even if a new life receives it.
     assert await repeated(hook, delivered.payload, peer.signing_secret) == 200
     await gateway.restart()
     await is_serving(gateway)

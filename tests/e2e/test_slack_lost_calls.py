@@ -1,6 +1,8 @@
-"""Slack calls whose answer was lost: what is found again, what is not there, what nobody can tell.
+"""Checks Slack calls whose answer was lost: which are found again, which are not there, and which
+stay unknown.
 
-The server is our own: it does what Slack documents, and breaks a call before or after it was done.
+The server is this project's own: it does what Slack documents, and breaks a call before or after it
+was done.
 """
 
 import json
@@ -31,7 +33,7 @@ from perdure.ports.platform.adapter import (
     Upload,
 )
 from perdure.ports.platform.manifest import AdapterContext
-from perdure.testkit.peers.scripted_slack import (
+from perdure.testkit.peers.slack.scripted_slack import (
     ALICE,
     APP_TOKEN,
     BOT,
@@ -109,7 +111,7 @@ def sought(
 
 
 def put(server: ScriptedSlack, text: str, *, age_s: int = 0, **fields: Any) -> str:
-    """Something that the bot has shown, of which no key tells. Returns its external id."""
+    """Show a message of the bot without a key. Returns its external id."""
     ts = f"{CLOCK.now_ms() // 1000 - age_s}.{len(server.messages):06}"
     message = {"ts": ts, "channel": CHANNEL, "thread_ts": ROOT, "user": BOT, "text": text}
     server.messages[ts] = message | fields
@@ -241,7 +243,7 @@ async def test_what_slack_shows_of_a_text_is_known_again(
 
 
 async def test_a_long_text_is_known_by_all_of_it(slack: Platform, server: ScriptedSlack) -> None:
-    """Notifications show only its beginning."""
+    # A notification shows only the beginning of a text.
     text = "word " * 1_000
     cut = text[:3_000]
     blocks = [{"type": "markdown", "text": f"{text}and more"}]
@@ -255,16 +257,19 @@ async def test_a_long_text_is_known_by_all_of_it(slack: Platform, server: Script
 
 
 class TestDoubt:
-    """What may be the message, though nothing proves it, is never taken and never called absent."""
+    """Checks that a message which may be the sought one, without a proof, is neither taken for it
+    nor called absent."""
 
-    async def test_the_same_text_twice(self, slack: Platform, server: ScriptedSlack) -> None:
+    async def test_the_same_text_twice_is_a_doubt(
+        self, slack: Platform, server: ScriptedSlack
+    ) -> None:
         first, second = put(server, "here"), put(server, "here")
         with pytest.raises(Ambiguous):
             await slack.find(sought("here"))
         found = await slack.find(sought("here", owned=(first,)))
         assert found == Receipt(external_id=second)
 
-    async def test_the_same_text_at_another_time(
+    async def test_the_same_text_at_another_time_is_a_doubt(
         self, slack: Platform, server: ScriptedSlack
     ) -> None:
         put(server, "here", age_s=900)
@@ -272,7 +277,7 @@ class TestDoubt:
             await slack.find(sought("here"))
         assert await slack.find(sought("here", ago_s=880)) is not None
 
-    async def test_a_stream_whose_text_slack_may_have_rewritten(
+    async def test_a_stream_whose_text_slack_may_have_rewritten_is_a_doubt(
         self, slack: Platform, server: ScriptedSlack
     ) -> None:
         await slack.perform(Post(key=OTHER, address=at(), text="keeps metadata"))
@@ -284,7 +289,7 @@ class TestDoubt:
         assert await slack.find(sought("written", owned=(there,))) is None
         assert await slack.find(sought("written", ago_s=900)) is None
 
-    async def test_a_server_that_may_keep_no_metadata(
+    async def test_a_server_that_may_keep_no_metadata_leaves_a_doubt(
         self, slack: Platform, server: ScriptedSlack
     ) -> None:
         there = put(server, "something else")
@@ -295,12 +300,16 @@ class TestDoubt:
         await slack.perform(Post(key=OTHER, address=at(), text="proves that it does"))
         assert await slack.find(sought("here")) is None
 
-    async def test_a_time_that_is_not_known(self, slack: Platform, server: ScriptedSlack) -> None:
+    async def test_a_time_that_is_not_known_leaves_a_doubt(
+        self, slack: Platform, server: ScriptedSlack
+    ) -> None:
         put(server, "here", streaming_state="in_progress")
         with pytest.raises(Ambiguous):
             await slack.find(Sought(key=KEY, address=at(), text="here"))
 
-    async def test_a_file_that_lost_its_name(self, slack: Platform, server: ScriptedSlack) -> None:
+    async def test_a_file_that_lost_its_name_is_a_doubt(
+        self, slack: Platform, server: ScriptedSlack
+    ) -> None:
         nameless = {"id": "F07", "title": "b.txt"}
         put(server, "", files=[nameless])
         assert await slack.find(sought("a text is no file")) is None
@@ -309,14 +318,16 @@ class TestDoubt:
         found = await slack.find(sought(name="b.txt"))
         assert found == Receipt(external_id=f"{CHANNEL}/F07")
 
-    async def test_what_another_person_or_bot_has_written(
+    async def test_what_another_person_or_bot_has_written_is_no_doubt(
         self, slack: Platform, server: ScriptedSlack
     ) -> None:
         put(server, "here", user=ALICE)
         put(server, "here", user=None, bot_id="B0OTHER")
         assert await slack.find(sought("here")) is None
 
-    async def test_another_channel_or_thread(self, slack: Platform, server: ScriptedSlack) -> None:
+    async def test_another_channel_or_thread_leaves_no_doubt(
+        self, slack: Platform, server: ScriptedSlack
+    ) -> None:
         put(server, "here", thread_ts="1700000000.000002")
         put(server, "here", channel="C02")
         assert await slack.find(sought("here")) is None

@@ -1,6 +1,7 @@
-"""What another form of the same words can heal: a thread that is gone, a rendering that is refused.
+"""Checks refusals by Slack that another form of the same words can heal: a thread that is gone, and
+a rendering that is refused.
 
-The server is our own; it refuses with the words that Slack documents.
+The server is this project's own; it refuses with the words that Slack documents.
 """
 
 from collections.abc import AsyncIterator
@@ -27,7 +28,7 @@ from perdure.ports.platform.adapter import (
     Upload,
 )
 from perdure.ports.platform.manifest import AdapterContext
-from perdure.testkit.peers.scripted_slack import (
+from perdure.testkit.peers.slack.scripted_slack import (
     ALICE,
     APP_TOKEN,
     BOT_TOKEN,

@@ -1,6 +1,7 @@
-"""A wait that Slack names is told to whoever called, and kept: nothing is asked before it is over.
+"""Checks that a wait which Slack names is told to the caller and kept: no call is made before it is
+over.
 
-The server is our own, and the clock is turned by hand.
+The server is this project's own, and the tests move the clock.
 """
 
 import asyncio
@@ -33,8 +34,8 @@ from perdure.ports.platform.adapter import (
     Upload,
 )
 from perdure.ports.platform.manifest import AdapterContext
-from perdure.testkit.adapter_case import Unguarded, opened
-from perdure.testkit.peers.scripted_slack import (
+from perdure.testkit.contract.adapter_case import Unguarded, opened
+from perdure.testkit.peers.slack.scripted_slack import (
     ALICE,
     APP_TOKEN,
     BOT,
@@ -44,7 +45,7 @@ from perdure.testkit.peers.scripted_slack import (
     Bare,
     ScriptedSlack,
 )
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.system import VirtualClock
 
 ROOT = "1700000000.000001"
 KEY = PartId("stp_one")
@@ -198,7 +199,7 @@ async def test_the_wait_for_the_bytes_of_a_file_is_told(
 
 
 class Recorder(Unguarded):
-    """An inlet that keeps what it is given."""
+    """Keeps what it is given."""
 
     def __init__(self) -> None:
         self.taken: asyncio.Queue[Arrival] = asyncio.Queue()

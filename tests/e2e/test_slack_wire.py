@@ -1,7 +1,7 @@
-"""Slack where no imitation of it by others goes: streams, refusals, lost answers, redelivery.
+"""Checks what no imitation of Slack by others has: streams, refusals, lost answers, redelivery.
 
-The server is our own, so this proves what the adapter does with such answers, not that Slack gives
-them.
+The server is this project's own, so this proves what the adapter does with such answers, not that
+Slack gives them.
 """
 
 import asyncio
@@ -43,8 +43,8 @@ from perdure.ports.platform.adapter import (
     Upload,
 )
 from perdure.ports.platform.manifest import AdapterContext
-from perdure.testkit.adapter_case import Unguarded, opened
-from perdure.testkit.peers.scripted_slack import (
+from perdure.testkit.contract.adapter_case import Unguarded, opened
+from perdure.testkit.peers.slack.scripted_slack import (
     ALICE,
     APP_TOKEN,
     BOT_TOKEN,
@@ -55,7 +55,7 @@ from perdure.testkit.peers.scripted_slack import (
     ScriptedSlack,
     SlackAnswer,
 )
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.system import VirtualClock
 
 ROOT = "1700000000.000001"
 KEY = PartId("stp_one")
@@ -134,7 +134,8 @@ async def test_a_stream_is_given_what_is_new(slack: Platform, server: ScriptedSl
 async def test_what_streams_are_given_is_what_slacks_library_gives(
     slack: Platform, server: ScriptedSlack
 ) -> None:
-    """No server here knows streams, so their parameters are held against the library's."""
+    # None of the servers here checks the parameters of streams, so they are compared with the
+    # library's.
     receipt = await slack.preview(growing("a"))
     await slack.preview(growing("ab", receipt=receipt, shown="a"))
     edit = Edit(
@@ -154,7 +155,7 @@ async def test_what_streams_are_given_is_what_slacks_library_gives(
         assert needed <= given <= set(known)
 
 
-async def test_a_stream_for_whoever_wrote_the_message(
+async def test_a_stream_names_the_person_who_wrote_the_message(
     slack: Platform, server: ScriptedSlack
 ) -> None:
     server.messages[ROOT] = {
@@ -174,7 +175,7 @@ async def test_a_private_stream_needs_nobody(slack: Platform, server: ScriptedSl
     assert "recipient_user_id" not in server.last("chat.startStream")
 
 
-async def test_where_no_stream_can_be_a_message_is_edited(
+async def test_a_message_is_edited_where_no_stream_can_be(
     slack: Platform, server: ScriptedSlack
 ) -> None:
     server.script["chat.startStream"] = [{"ok": False, "error": "channel_type_not_supported"}]
@@ -274,7 +275,7 @@ POST = Post(key=KEY, address=at(CHANNEL), text="hello")
         (None, Ambiguous, "broke"),
     ],
 )
-async def test_what_a_post_may_meet(
+async def test_what_a_post_meets_decides_whether_it_may_be_tried_again(
     slack: Platform,
     server: ScriptedSlack,
     answer: SlackAnswer,
@@ -315,6 +316,15 @@ async def test_slacks_wait_is_told(slack: Platform, server: ScriptedSlack) -> No
     assert (raised.value.retry_after_s, raised.value.code) == (30, ACCOUNT_WAIT)
 
 
+async def test_a_wait_is_told_by_a_server_that_may_have_done_it(
+    slack: Platform, server: ScriptedSlack
+) -> None:
+    server.script["chat.postMessage"] = [Bare(503, "busy", headers={"Retry-After": "30"})]
+    with pytest.raises(Ambiguous) as raised:
+        await slack.perform(POST)
+    assert raised.value.retry_after_s == 30
+
+
 async def test_a_server_without_markdown_gets_slacks_markup(
     slack: Platform, server: ScriptedSlack
 ) -> None:
@@ -347,7 +357,7 @@ async def test_only_the_last_step_of_an_upload_is_in_doubt(
     server.script["files.completeUploadExternal"] = [None]
     with pytest.raises(Ambiguous):
         await slack.perform(upload)
-    # The server gave a name to the file at each try.
+    # The server gave the file a new name at each try.
     assert (await slack.perform(upload)).external_id == f"{CHANNEL}/F02"
 
 
@@ -360,7 +370,7 @@ async def test_only_the_last_step_of_an_upload_is_in_doubt(
         ((503, "text/plain", b""), Transient, "503"),
     ],
 )
-async def test_a_file_that_is_not_handed_out(
+async def test_a_file_that_is_not_handed_out_is_refused_with_a_reason(
     slack: Platform,
     server: ScriptedSlack,
     body: tuple[int, str, bytes],
@@ -372,7 +382,9 @@ async def test_a_file_that_is_not_handed_out(
         _ = [chunk async for chunk in slack.fetch(f"{server.url}/files/a")]
 
 
-async def test_a_file_known_by_its_id_alone(slack: Platform, server: ScriptedSlack) -> None:
+async def test_a_file_known_by_its_id_alone_is_fetched(
+    slack: Platform, server: ScriptedSlack
+) -> None:
     server.files["a"] = (200, "text/plain", b"of another workspace")
     assert b"".join([chunk async for chunk in slack.fetch("file:F01")]) == b"of another workspace"
 
@@ -426,7 +438,7 @@ async def test_a_name_that_cannot_be_had_stops_no_message(
 
 
 class Recorder(Unguarded):
-    """An inlet that keeps what it is given, unless it is told to fail."""
+    """Keeps what it is given, unless it is told to fail."""
 
     def __init__(self) -> None:
         self.spoilt: dict[str, str] = {}
@@ -576,7 +588,9 @@ async def test_events_by_hook_are_watched_by_asking(server: ScriptedSlack, tmp_p
     await platform.close()
 
 
-async def test_a_mark_that_is_already_there(slack: Platform, server: ScriptedSlack) -> None:
+async def test_a_mark_that_is_already_there_is_no_failure(
+    slack: Platform, server: ScriptedSlack
+) -> None:
     server.messages[ROOT] = {"ts": ROOT, "channel": CHANNEL, "user": ALICE, "text": "hi"}
     server.script["reactions.add"] = [{"ok": False, "error": "already_reacted"}]
     react = React(address=at(CHANNEL), external_id=f"{CHANNEL}/{ROOT}", emoji="👀")

@@ -1,4 +1,5 @@
-"""Whoever starts the command may have closed its streams, stop reading, or lack most letters."""
+"""Checks the command where its streams are closed, not read, or in an encoding that lacks most
+letters."""
 
 import asyncio
 import json
@@ -15,7 +16,7 @@ import aiohttp
 import pytest
 
 from perdure.app.wiring.system import SystemClock
-from perdure.testkit.command import TRUSTS_NOBODY
+from perdure.testkit.processes.command import TRUSTS_NOBODY
 
 pytestmark = pytest.mark.timeout(60)
 DEADLINE_S = 30.0
@@ -25,7 +26,7 @@ STREAMS = ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"]
 
 @contextmanager
 def closed_pipe() -> Iterator[int]:
-    """The end to write to of a pipe that nobody reads."""
+    """Open the writing end of a pipe that nobody reads."""
     reads, writes = os.pipe()
     os.close(reads)
     try:
@@ -62,7 +63,7 @@ def run(
 
 @asynccontextmanager
 async def node(home: Path, words: list[str], **streams: Any) -> AsyncIterator[Callable[[], Any]]:
-    """A node that was started with these streams. Leaving the block stops it, with code 0."""
+    """Run a node with these streams. The end of the block stops it, with code 0."""
     process = await asyncio.create_subprocess_exec(*words, env=environment(home), **streams)
 
     async def answers() -> bool:
@@ -86,7 +87,7 @@ async def node(home: Path, words: list[str], **streams: Any) -> AsyncIterator[Ca
 
 @pytest.mark.parametrize("closed", STREAMS)
 async def test_a_node_needs_none_of_its_streams(tmp_path: Path, closed: str) -> None:
-    """The numbers of closed streams must not be given to the database, or to a socket."""
+    # The numbers of the closed streams must not be given to the database or to a socket.
     words = ["sh", "-c", f'exec "$@" {closed}', "sh", *PERDURE, "serve", "--port", "0"]
     async with node(tmp_path / "home", words) as answers:
         assert await answers()

@@ -1,5 +1,5 @@
-"""Conversations that people steer, end to end: a real gateway and a model server that keeps every
-request it gets."""
+"""Checks conversations that people steer, end to end: a real gateway, and a model server that keeps
+every request it gets."""
 
 import asyncio
 import base64
@@ -14,8 +14,7 @@ import pytest
 from perdure.domain.journal.events import TurnQueued
 from perdure.domain.kinds import TurnKind
 from perdure.domain.turn.errands import instruction
-from perdure.testkit.http import Client
-from perdure.testkit.model_script import (
+from perdure.testkit.models.model_script import (
     Reply,
     ScriptedRequest,
     cut_after,
@@ -23,8 +22,9 @@ from perdure.testkit.model_script import (
     say,
     status,
 )
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
 Factory = Callable[..., Awaitable[GatewayProcess]]
@@ -36,7 +36,7 @@ PIXEL = base64.b64decode(
 
 
 def order_of(errand: TurnKind) -> str:
-    """What the model is told to do in such an errand."""
+    """Return what the model is told to do in such an errand."""
     ordered = instruction(TurnQueued(turn="t", message="m", text="", kind=errand))  # type: ignore[arg-type]
     assert ordered is not None
     return ordered.text
@@ -47,7 +47,8 @@ def is_order(request: ScriptedRequest, errand: TurnKind) -> bool:
 
 
 class Scene:
-    """A model that answers by number, and whatever is put here to errands."""
+    """Plays a model that names the question it answers, and answers each errand with what a test
+    puts into `errands`."""
 
     def __init__(self) -> None:
         self.errands: dict[TurnKind, Reply] = {TurnKind.TITLE: say("A Fine Title")}
@@ -62,7 +63,7 @@ class Scene:
 
     @property
     def talk(self) -> list[list[dict[str, Any]]]:
-        """The messages of each request that was no errand, without the system message."""
+        """Return the messages of each request that was no errand, without the system message."""
         bodies = [received.body for received in self.server.requests if received.body]
         orders = [order_of(errand) for errand in self.errands]
         return [
@@ -86,7 +87,7 @@ class Scene:
         return events
 
     async def until(self, kind: str, count: int = 1) -> list[dict[str, Any]]:
-        """The journalled facts of this kind, once there are so many."""
+        """Wait until the journal has this many events of a kind. Returns them."""
         async with asyncio.timeout(15):
             while True:
                 found = [e for e in await self.journal() if e["kind"] == kind]
@@ -103,7 +104,7 @@ async def scene(gateway_factory: Factory) -> AsyncIterator[Callable[[str], Await
         async def begin(agent: str = "", rest: str = "") -> Scene:
             toml = (
                 f'[agents.main]\nkind = "chat"\nbase_url = "{made.server.openai_url}"\n'
-                "patience_s = 1\n"
+                "patience_s = 1\ncontext = false\n"
                 f'model = "scripted"\n{agent}\n{rest}'
             )
             made.client = Client(await gateway_factory(toml=toml), session)
@@ -138,7 +139,7 @@ async def test_requests_begin_with_the_bytes_of_the_one_before(scene: Any) -> No
     talk = [r.raw for r in here.server.requests if b"title of at most" not in r.raw]
 
     for before, after in pairwise(talk):
-        shared = before[: before.rindex(b"]")]  # up to the end of its last message
+        shared = before[: before.rindex(b"]")]  # to the end of its last message
         assert after.startswith(shared), (before, after)
 
 
@@ -247,7 +248,9 @@ async def test_a_summary_that_fails_changes_nothing(scene: Any, fault: Reply) ->
     await here.say("what now?")
     await here.say("and then?")
 
-    assert len(await here.until("compaction_failed")) == len(failed) == 1  # it backs off
+    assert (
+        len(await here.until("compaction_failed")) == len(failed) == 1
+    )  # no second attempt follows at once
     users = [m["content"] for m in here.talk[-1] if m["role"] == "user"]
     assert [text.split()[-1] for text in users] == ["0", "1", "2", "3", "now?", "then?"]
 
@@ -264,7 +267,7 @@ async def test_a_hanging_summary_holds_nobody_up_and_can_be_stopped(scene: Any) 
     await here.say("good")
 
 
-async def test_what_is_said_while_it_is_made_stays_verbatim(scene: Any) -> None:
+async def test_what_is_said_while_a_summary_is_made_stays_verbatim(scene: Any) -> None:
     here = await scene("context_tokens = 4000\ncompact_at = 0.9")
     here.errands[TurnKind.SUMMARY] = hang(0, say("They talked about words."))
     await _grow(here, 4)

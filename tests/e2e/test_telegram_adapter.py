@@ -1,6 +1,7 @@
-"""The Telegram adapter against servers: two imitations by others, and our own for what they lack.
+"""Checks the Telegram adapter against servers: two imitations by others, and this project's own for
+what they lack.
 
-What none of them can check is held against the published schema of the Bot API.
+What none of them can check is compared with the published schema of the Bot API.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from perdure.adapters.telegram.manifest import TelegramSettings
 from perdure.adapters.telegram.wire import Api
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
-from perdure.domain.delivery import Streaming, plan
+from perdure.domain.delivery import Streaming, plan_parts, without_promise
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
 from perdure.domain.inbound.arrivals import Arrival, PlaceKind
@@ -42,12 +43,12 @@ from perdure.ports.platform.adapter import (
 from perdure.ports.platform.manifest import AdapterContext
 from perdure.ports.records.media import FOR_SENDER
 from perdure.ports.system.clock import Clock
-from perdure.testkit.adapter_case import Unguarded, opened
-from perdure.testkit.peers.bot_api import BotApi, BotApiFault
+from perdure.testkit.contract.adapter_case import Unguarded, opened
 from perdure.testkit.peers.shown import wait_until
-from perdure.testkit.peers.telegram_test_api import TelegramTestApiControl
-from perdure.testkit.peers.telemelya import TelemelyaControl
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.peers.telegram.bot_api import BotApi, BotApiFault
+from perdure.testkit.peers.telegram.telegram_test_api import TelegramTestApiControl
+from perdure.testkit.peers.telegram.telemelya import TelemelyaControl
+from perdure.testkit.simulator.system import VirtualClock
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -67,7 +68,7 @@ def words(text: str) -> set[str]:
 
 
 class Inbox(Unguarded):
-    """An `Inlet` that keeps what it is handed, and fails as told."""
+    """Keeps what it is handed, after it has raised each of its `failures`."""
 
     def __init__(self) -> None:
         self.spoilt: dict[str, str] = {}
@@ -103,7 +104,7 @@ MakeBot = Callable[..., Platform]
 
 @pytest.fixture
 async def bot(tmp_path: Path) -> AsyncIterator[MakeBot]:
-    """Makes adapters and closes them: `bot(url, token, mode="webhook", hook_url="…")`."""
+    """Make adapters and close them: `bot(url, token, mode="webhook", hook_url="…")`."""
     made: list[Platform] = []
 
     def start(
@@ -123,7 +124,7 @@ async def bot(tmp_path: Path) -> AsyncIterator[MakeBot]:
 
 @asynccontextmanager
 async def receiving(platform: Platform, inbox: Inbox) -> AsyncIterator[None]:
-    """What the gateway does: connect, receive, and begin again when that fails for now."""
+    """Connect and receive as the gateway does, and begin again after a transient failure."""
 
     async def run() -> None:
         while True:
@@ -143,7 +144,7 @@ async def receiving(platform: Platform, inbox: Inbox) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def receiving_on(platform: Platform, inbox: Inbox) -> AsyncIterator[None]:
-    """As `receiving`, on a connection that stands already."""
+    """Receive on a connection that is already made."""
     task = asyncio.create_task(platform.receive(inbox))
     try:
         yield
@@ -174,7 +175,7 @@ async def api() -> AsyncIterator[BotApi]:
 async def telegram(
     api: BotApi, bot: MakeBot, schema: Callable[[BotApi], None]
 ) -> AsyncIterator[Platform]:
-    """Connected to our server; whatever it asked of that is held against the schema."""
+    """Connect to this project's server. At the end all requests are compared with the schema."""
     platform = bot(api.url, api.token)
     assert await platform.connect() == "700"
     yield platform
@@ -183,7 +184,7 @@ async def telegram(
 
 @pytest.fixture(scope="session")
 def schema() -> Callable[[BotApi], None]:
-    """The published models of the Bot API. Their import takes seconds, so once."""
+    """Load the published models of the Bot API once, because their import takes seconds."""
     from aiogram import methods
     from aiogram.types import BufferedInputFile
 
@@ -195,7 +196,7 @@ def schema() -> Callable[[BotApi], None]:
                 for field, upload in call.uploads.items()
             }
             if not call.params and call.method == "sendRichMessage":
-                continue  # asked only whether it is known
+                continue  # the call only asks whether the method is known
             checked = model.model_validate({**call.params, **files})
             assert not _extras(checked), f"{call.method} knows no {_extras(checked)}"
 
@@ -203,7 +204,7 @@ def schema() -> Callable[[BotApi], None]:
 
 
 def _extras(model: Any) -> list[str]:
-    """Fields that the schema has not, at any depth."""
+    """Return the fields that the schema does not have, at any depth."""
     found = list(model.model_extra or ())
     for name in type(model).model_fields:
         value = getattr(model, name)
@@ -214,7 +215,7 @@ def _extras(model: Any) -> list[str]:
 
 
 class TestComingIn:
-    async def test_messages_of_people(self, api: BotApi, telegram: Platform) -> None:
+    async def test_messages_of_people_arrive(self, api: BotApi, telegram: Platform) -> None:
         inbox = Inbox()
         async with receiving(telegram, inbox):
             number = api.write(ADA, "hello")
@@ -229,7 +230,7 @@ class TestComingIn:
         assert (aside.is_addressed, said.is_addressed, said.text) == (False, True, "help")
         assert (topic.thread, topic.label) == ("7", "Club")
 
-    async def test_edits_replies_clicks_and_the_stop_button(
+    async def test_edits_replies_clicks_and_the_stop_button_arrive(
         self, api: BotApi, telegram: Platform
     ) -> None:
         inbox = Inbox()
@@ -334,7 +335,9 @@ class TestComingIn:
 
 
 class TestGoingOut:
-    async def test_post_edit_react_delete(self, api: BotApi, telegram: Platform) -> None:
+    async def test_a_message_is_posted_edited_marked_and_deleted(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
         asked = api.write(ADA, "hello")
         receipt = await telegram.perform(
             post("**hi** 🙂 `x`", reply_to=f"{ADA}/{asked}", choices=("yes", "no"))
@@ -377,7 +380,7 @@ class TestGoingOut:
         assert shown.thread == "7"
         assert api.made("sendChatAction")[0]["message_thread_id"] == 7
 
-    async def test_files(self, api: BotApi, telegram: Platform) -> None:
+    async def test_files_go_out_by_their_kind(self, api: BotApi, telegram: Platform) -> None:
         def upload(name: str, mime: str, data: bytes, caption: str = "") -> Upload:
             return Upload(
                 key=KEY, address=at(ADA), name=name, mime=mime, data=data, caption=caption
@@ -399,16 +402,16 @@ class TestGoingOut:
             await telegram.perform(upload("big", "a/b", bytes(2 * 1024 * 1024)))
 
     @pytest.mark.parametrize("letter", ["x", "🙂"])
-    async def test_texts_around_the_limit(
+    async def test_texts_around_the_limit_are_taken_whole_or_divided(
         self, api: BotApi, telegram: Platform, letter: str
     ) -> None:
         units = len(letter.encode("utf-16-le")) // 2
         capabilities = telegram.capabilities(at(ADA))
         for text in (letter * (4096 // units - 1), letter * (4096 // units)):
-            assert plan(text, capabilities, size=telegram.size) == (text,)
+            assert plan_parts(text, capabilities, size=telegram.size) == (text,)
             await telegram.perform(post(text))
         over = letter * (4096 // units + 1)
-        parts = plan(over, capabilities, size=telegram.size)
+        parts = plan_parts(over, capabilities, size=telegram.size)
         assert len(parts) == 2
         for part in parts:
             await telegram.perform(post(part))
@@ -422,7 +425,7 @@ class TestGoingOut:
         plain = bot(api.url, api.token, rich=False)
         await plain.connect()
         text = TORTURE.read_text()
-        parts = plan(text, telegram.capabilities(at(ADA)), size=telegram.size)
+        parts = plan_parts(text, telegram.capabilities(at(ADA)), size=telegram.size)
         for part in parts:
             await telegram.perform(post(part))
             await plain.perform(post(part))
@@ -444,7 +447,7 @@ class TestGoingOut:
 
 
 class TestMoved:
-    """A group that becomes a supergroup has another number from then on."""
+    """Checks a group that becomes a supergroup, and has another number from then on."""
 
     OLD = -55
 
@@ -527,7 +530,7 @@ class TestMoved:
 
 
 class TestRefused:
-    """What another form of the same words, or another place for them, can heal."""
+    """Checks refusals that another form of the same words, or another place for them, can heal."""
 
     @pytest.mark.parametrize(
         "words",
@@ -713,7 +716,7 @@ class TestGoingWrong:
             await platform.connect()
         assert "WRONG" not in str(error.value)
 
-    async def test_a_server_that_is_gone(self, bot: MakeBot) -> None:
+    async def test_a_server_that_is_gone_is_tried_again(self, bot: MakeBot) -> None:
         async with BotApi(CLOCK) as api:
             platform = bot(api.url, api.token)
             await platform.connect()
@@ -790,12 +793,21 @@ class TestGoingWrong:
         api.fail("editMessageText", fault)
         with pytest.raises(Ambiguous):
             await telegram.perform(post("again"))
-        with pytest.raises(Transient):
+        with pytest.raises(Transient) as caught:
             await telegram.perform(
                 Edit(key=KEY, address=at(ADA), receipt=receipt.external_id, text="ho")
             )
+        assert "again" not in without_promise(caught.value.message), "once it is parked, it is not"
 
-    async def test_a_server_that_never_answers(self, api: BotApi) -> None:
+    async def test_a_wait_is_told_by_a_server_that_may_have_done_it(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
+        api.fail("sendMessage", BotApiFault(status=503, retry_after=30))
+        with pytest.raises(Ambiguous) as raised:
+            await telegram.perform(post("hi"))
+        assert raised.value.retry_after_s == 30
+
+    async def test_a_server_that_never_answers_leaves_the_fate_unknown(self, api: BotApi) -> None:
         wire = Api(api.url, Secret(api.token), patience_s=0.2)
         api.fail("sendMessage", BotApiFault(is_hung=True))
         api.fail("getMe", BotApiFault(is_hung=True))
@@ -806,7 +818,9 @@ class TestGoingWrong:
         await wire.close()
         assert len(await api.shown(ADA)) == 1
 
-    async def test_who_blocked_the_bot(self, api: BotApi, telegram: Platform) -> None:
+    async def test_a_person_who_blocked_the_bot_is_told_apart(
+        self, api: BotApi, telegram: Platform
+    ) -> None:
         words = "Forbidden: bot was blocked by the user"
         api.fail("sendMessage", BotApiFault(status=403, description=words))
         with pytest.raises(Permanent, match="unblock"):
@@ -821,7 +835,8 @@ class TestGoingWrong:
 
 
 class Hook:
-    """A program's public address: what arrives there goes to the adapter, as in the gateway."""
+    """Plays a program's public address: it hands what arrives to the adapter, as the gateway
+    does."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -930,9 +945,11 @@ class TestHook:
 
 
 class TestOthers:
-    """Servers that others wrote."""
+    """Checks the adapter on servers that other people wrote."""
 
-    async def test_by_polling(self, telegram_polling: TelegramTestApiControl, bot: MakeBot) -> None:
+    async def test_a_server_of_others_is_served_by_polling(
+        self, telegram_polling: TelegramTestApiControl, bot: MakeBot
+    ) -> None:
         peer, inbox = telegram_polling, Inbox()
         ada, place = peer.alice, peer.alice.id
         platform = bot(peer.api_url, peer.bot_token)
@@ -961,12 +978,14 @@ class TestOthers:
             await platform.perform(delete)
             assert [each.text for each in await peer.shown(ada)] == ["hi 🙂"]
 
-            parts = plan(TORTURE.read_text(), platform.capabilities(at(place)), size=platform.size)
+            parts = plan_parts(
+                TORTURE.read_text(), platform.capabilities(at(place)), size=platform.size
+            )
             for part in parts:
                 await platform.perform(post(part, place))
             assert len(await peer.shown(ada)) == 1 + len(parts)
 
-    async def test_by_webhook(
+    async def test_a_server_of_others_is_served_by_webhook(
         self, telegram_webhook: TelemelyaControl, hook: Hook, bot: MakeBot
     ) -> None:
         peer = telegram_webhook
@@ -979,7 +998,7 @@ class TestOthers:
             webhook_secret=Secret("s3"),
         )
         hook.platform = platform
-        # This server sends no secret, so the way to us adds it, as Telegram does.
+        # This server sends no secret, so the hook adds it, as Telegram would.
         hook.headers = {SECRET: "s3"}
         await platform.connect()
 

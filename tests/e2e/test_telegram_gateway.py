@@ -1,4 +1,4 @@
-"""A whole gateway with a bot on Telegram: what people there meet, also when it dies."""
+"""Checks a whole gateway with a bot on Telegram: what people see there, also when it dies."""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -10,11 +10,11 @@ import pytest_asyncio
 from aiohttp import web
 
 from perdure.app.wiring.system import SystemClock
-from perdure.testkit.peers.bot_api import BotApi, BotApiFault
 from perdure.testkit.peers.shown import ShownMessage, wait_until
-from perdure.testkit.peers.telegram_test_api import TelegramTestApiControl
-from perdure.testkit.peers.telemelya import TelemelyaControl
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.peers.telegram.bot_api import BotApi, BotApiFault
+from perdure.testkit.peers.telegram.telegram_test_api import TelegramTestApiControl
+from perdure.testkit.peers.telegram.telemelya import TelemelyaControl
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
 Start = Callable[..., Awaitable[GatewayProcess]]
@@ -42,7 +42,8 @@ async def api() -> AsyncIterator[BotApi]:
 
 @pytest.fixture
 def start(gateway_factory: Start) -> Start:
-    """A gateway whose bot is at this server; `more` goes to its section, `toml` before it."""
+    """Return a function that starts a gateway with a bot at this server. `more` goes into its
+    section, `toml` before it."""
 
     async def begin(
         url: str, token: str, more: str = "", *, toml: str = "", allow: int = ADA
@@ -66,7 +67,7 @@ NUMBERS = count(PEOPLE[0])
 
 @pytest.fixture
 def ada() -> int:
-    """Somebody who has not written yet."""
+    """Return a person who has not written yet."""
     return next(NUMBERS)
 
 
@@ -92,7 +93,7 @@ async def one_gateway(
 
 @pytest.mark.asyncio(loop_scope="class")
 class TestOneGateway:
-    """Many people talk to one gateway, each in a chat of their own."""
+    """Checks one gateway that many people talk to, each in a chat of their own."""
 
     @pytest.fixture
     def gateway(self, one_gateway: GatewayProcess) -> GatewayProcess:
@@ -240,7 +241,8 @@ async def test_a_wrong_token_is_told_by_the_health(api: BotApi, start: Start) ->
 
 
 class Front:
-    """The public address of a gateway: passes on what comes, with more headers if need be."""
+    """Plays the public address of a gateway: passes on what comes, with extra headers where
+    needed."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -274,7 +276,7 @@ async def front() -> AsyncIterator[Front]:
     await runner.cleanup()
 
 
-async def test_by_webhook_nothing_is_lost_while_it_is_down(
+async def test_nothing_is_lost_by_webhook_while_the_gateway_is_down(
     api: BotApi, start: Start, front: Front
 ) -> None:
     behind = f'[server]\nbase_url = "{front.url}"'
@@ -296,7 +298,7 @@ async def test_by_webhook_nothing_is_lost_while_it_is_down(
         assert response.status == 401
 
 
-async def test_with_a_server_of_others_by_polling(
+async def test_a_gateway_serves_people_on_a_server_of_others_by_polling(
     telegram_polling: TelegramTestApiControl, start: Start
 ) -> None:
     peer = telegram_polling
@@ -310,7 +312,7 @@ async def test_with_a_server_of_others_by_polling(
     assert await peer.shown(peer.bob) == []
 
 
-async def test_with_a_server_of_others_by_webhook(
+async def test_a_gateway_serves_people_on_a_server_of_others_by_webhook(
     telegram_webhook: TelemelyaControl, start: Start, front: Front
 ) -> None:
     peer = telegram_webhook

@@ -1,4 +1,4 @@
-"""The web chat in a real browser, against a real gateway with the demo agent.
+"""Checks the web chat in a real browser, against a real gateway with the demo agent.
 
 The browser is started once; each test has its own window, and every window must end without a
 script error and without a breach of the content security policy.
@@ -31,7 +31,7 @@ from playwright.async_api import (
     expect,
 )
 
-from perdure.testkit.http import Client
+from perdure.testkit.processes.http import Client
 
 expect.set_options(timeout=20_000)
 FLAGS = (
@@ -63,7 +63,7 @@ document.addEventListener('securitypolicyviolation', (breach) => {
 });
 """
 
-# Every length the last answer had on screen, in order.
+# Notes every length that the last answer had on screen, in order.
 WATCH_GROWTH = """
 window.lengths = [];
 new MutationObserver(() => {
@@ -76,7 +76,7 @@ new MutationObserver(() => {
 
 @dataclass(frozen=True)
 class Guest:
-    """Somebody at a gateway that others use too."""
+    """Describes a person at a gateway that others use too."""
 
     url: str
     token: str
@@ -94,7 +94,7 @@ class Gateway(Protocol):
 
 @dataclass
 class Chat:
-    """One window on the web chat."""
+    """Drives one window with the web chat."""
 
     page: Page
     gateway: Gateway | Guest
@@ -118,7 +118,8 @@ class Chat:
         await expect(self.page.locator("#stop")).to_be_hidden()
 
     async def shown(self) -> list[tuple[str, str]]:
-        """Who said what, as it stands on the screen; white space is the markup's business."""
+        """Return who said what on the screen. White space is normalized, because the markup changes
+        it."""
         rows: list[list[str]] = await self.page.evaluate(
             """() => [...document.querySelectorAll('.row.user, .row.pending, .row.assistant')]
                 .map((row) => [row.classList.contains('assistant') ? 'assistant' : 'user',
@@ -127,7 +128,7 @@ class Chat:
         return [(role, " ".join(text.split())) for role, text in rows if text.strip()]
 
     async def stored(self) -> list[tuple[str, str]]:
-        """The same from the gateway."""
+        """Return who said what in the gateway's transcript."""
         name = await self.page.evaluate("new URLSearchParams(location.hash.slice(1)).get('c')")
         url = f"{self.gateway.url}/api/conversations/{quote(name, safe='')}/transcript"
         headers = {"Authorization": f"Bearer {self.gateway.token}"}
@@ -137,7 +138,7 @@ class Chat:
         return [(role, text) for role, text in said if role != "tool" and text]
 
     async def call(self, method: str, path: str, body: object = None) -> Any:
-        """Past the page, to the gateway."""
+        """Call the gateway without the page."""
         headers = {"Authorization": f"Bearer {self.gateway.token}"}
         url = self.gateway.url + path
         async with (
@@ -154,7 +155,7 @@ class Chat:
         return window
 
     async def comes_to_show(self, said: list[tuple[str, str]]) -> None:
-        """Exactly this, here and at the gateway."""
+        """Wait until exactly this is shown here, and stored at the gateway."""
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             if await self.shown() == said:
@@ -168,7 +169,7 @@ class Chat:
         await expect(self.page).to_have_title(f"{title} · Perdure")
 
     async def until_stored_is_shown(self) -> list[tuple[str, str]]:
-        """The page reads again after the head has moved; it has a moment for that."""
+        """Wait until the page shows what is stored: it reads again after the head has moved."""
         await self.at_rest()
         shown, stored = await self.shown(), await self.stored()
         for _ in range(200):
@@ -186,13 +187,14 @@ def heard(errors: list[str], message: ConsoleMessage) -> None:
 
 
 def posted(request: Request) -> list[dict[str, object]]:
-    """The message that a request carries, if any."""
+    """Return the message that a request carries, if any."""
     is_message = request.method == "POST" and request.url.endswith("/messages")
     return [json.loads(request.post_data or "{}")] if is_message else []
 
 
 def is_script_error(text: str) -> bool:
-    """The browser itself reports a request that failed; tests that cut the network expect that."""
+    """Tell whether a script reported this error. The browser itself reports failed requests, which
+    tests that cut the network expect."""
     return not text.startswith("Failed to load resource")
 
 
@@ -203,7 +205,7 @@ async def finished(result: object) -> None:
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a browser to connect to: it outlives the event loops of the tests."""
+    """Start a browser that outlives the event loops of the tests. Yields its address."""
     names = ("chromium", "chromium-browser", "google-chrome")
     program = next(filter(None, map(shutil.which, names)), None)
     if program is None:
@@ -235,8 +237,8 @@ def debugging_port(process: subprocess.Popen[bytes], profile: Path) -> int:
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest) -> Gateway | Guest:
-    """The test's own gateway, or, where it is marked `shared`, one that others use too, as somebody
-    who has said nothing there yet."""
+    """Return the test's own gateway or, if the test is marked `shared`, a new guest at one that
+    others use."""
     if request.node.get_closest_marker("shared") is None:
         own: Gateway = request.getfixturevalue("gateway")
         return own
@@ -331,7 +333,7 @@ async def test_a_killed_gateway_costs_no_text_and_repeats_none(
 async def test_a_page_that_could_not_be_read_is_read_once_the_gateway_is_back(
     chat: Chat, gateway: Gateway
 ) -> None:
-    """Nothing has happened in between, so the stream has nothing to tell."""
+    # Nothing has happened in between, so the stream of events alone cannot make the page read.
     await chat.sign_in()
     await chat.say("one")
     await chat.answered('"one"')
@@ -450,7 +452,7 @@ async def test_earlier_messages_come_when_scrolled_to(chat: Chat) -> None:
             async with http.post(url, json={"text": f"line {number}"}) as response:
                 assert response.status == 202
                 last = (await response.json())["turn"]
-        # What is answered while the page is open is shown at once, however much it is.
+        # Answers that come while the page is open are shown at once, however many there are.
         async with asyncio.timeout(20):
             outcome = None
             while outcome is None:
@@ -516,7 +518,7 @@ async def test_a_cut_answer_says_why_and_can_be_continued(chat: Chat) -> None:
     await chat.sign_in()
     await chat.say("demo cut words=8")
     badge = chat.page.locator(".outcome[data-outcome=failed]")
-    # The page is the operator's, so it tells all that is known.
+    # The operator uses this page, so it tells the whole reason.
     await expect(badge).to_contain_text("was asked to break off")
     await chat.at_rest()
 
@@ -572,7 +574,7 @@ async def test_what_stands_at_the_head_is_what_is_shown(chat: Chat) -> None:
 
 
 @pytest.mark.shared
-async def test_commands_while_an_answer_is_written(chat: Chat) -> None:
+async def test_commands_take_effect_while_an_answer_is_written(chat: Chat) -> None:
     await chat.sign_in()
     await chat.say("demo words=2000 delay_ms=50")
     await expect(chat.page.locator(".streaming")).to_be_visible()
@@ -609,7 +611,7 @@ async def test_titles_are_shown_as_soon_as_they_are_found(chat: Chat) -> None:
     for window in (chat, other):
         await window.comes_to_be_called("when is the right time to")
 
-    # The list is asked for now and then; a title need not wait for that.
+    # The list is only fetched now and then, and a title must not wait for that.
     await other.page.route("**/api/conversations?*", lambda route: route.abort())
     await chat.say("/title Bean season")
     for window in (chat, other):
@@ -819,6 +821,27 @@ async def test_hostile_text_stays_text(chat: Chat) -> None:
 
 
 @pytest.mark.shared
+async def test_a_message_that_later_requests_leave_out_says_so(chat: Chat) -> None:
+    async def left_out(route: Route) -> None:
+        response = await route.fetch()
+        page = await response.json()
+        for message in page["messages"][:1]:
+            message["left_out"] = "message"
+        await route.fulfill(response=response, json=page)
+
+    await chat.sign_in()
+    await chat.say("demo words=2")
+    await chat.at_rest()
+    said = chat.page.locator(".row.user")
+    await expect(said).not_to_contain_text("left out")
+    await chat.page.route(re.compile(r"/transcript(\?|$)"), left_out)
+    await chat.page.reload()
+
+    await expect(said).to_contain_text("left out of later requests")
+    assert chat.errors == []
+
+
+@pytest.mark.shared
 async def test_text_is_put_together_by_code_points(chat: Chat) -> None:
     await chat.sign_in()
 
@@ -871,3 +894,18 @@ async def test_the_question_after_a_crash_can_be_clicked(chat: Chat, gateway: Ga
     for window in (chat, other):
         await expect(window.page.locator(".notice").last).to_contain_text("Going on.")
         await expect(window.page.get_by_role("button", name="Continue")).to_have_count(0)
+
+
+async def test_an_agent_is_chosen_by_a_click(chat: Chat, gateway: Gateway) -> None:
+    await finished(gateway.kill())
+    (gateway.home / "perdure.toml").write_text(
+        '[agents.main]\nkind = "demo"\n[agents.other]\nkind = "demo"\n'
+    )
+    await finished(gateway.start())
+    await chat.sign_in()
+    await chat.say("/agent")
+
+    await chat.page.get_by_role("button", name="/agent other").click()
+
+    chosen = chat.page.get_by_text("other answers here from now on.")
+    await expect(chosen).to_be_visible()

@@ -1,7 +1,7 @@
-"""Webhooks over real sockets: requests come through the mount, answers go to a real callback.
+"""Checks webhooks over real sockets: requests come through the mount, answers go to a real
+callback.
 
-Both sides are held against the reference library of Standard Webhooks, which signs what we take and
-verifies what we send.
+The reference library of Standard Webhooks signs what the adapter takes and verifies what it sends.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ from perdure.ports.platform.adapter import (
     Post,
 )
 from perdure.ports.platform.manifest import AdapterContext
-from perdure.testkit.adapter_case import Unguarded
-from perdure.testkit.process import GatewayProcess
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.contract.adapter_case import Unguarded
+from perdure.testkit.processes.process import GatewayProcess
+from perdure.testkit.simulator.system import VirtualClock
 from perdure.web.hooks import HooksApi
 from perdure.web.http.answers import errors_as_json
 from perdure.web.services import Hook
@@ -58,8 +58,8 @@ OURS, NEWER, FOREIGN, OUTGOING = map(secret, range(4))
 
 
 class Inbox(Unguarded):
-    """An inlet that keeps what it is given, once each, and knows what came of it; `failures` are
-    raised first."""
+    """Keeps what it is given, each arrival once, and tells its answer. It first raises its
+    `failures`."""
 
     def __init__(self) -> None:
         self.spoilt: dict[str, str] = {}
@@ -91,7 +91,8 @@ class Inbox(Unguarded):
 
 
 class Receiver:
-    """A callback that verifies every request and answers as told, else with 204."""
+    """Plays a callback that verifies every request, and answers with `responses`, and then with
+    204."""
 
     def __init__(self) -> None:
         self.shown: dict[str, Any] = {}
@@ -150,7 +151,8 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 class Rig:
-    """The adapter behind a real server, and a sender that signs with the reference library."""
+    """Holds the adapter behind a real server, and a sender that signs with the reference
+    library."""
 
     def __init__(self, platform: Platform, inbox: Inbox, url: str, http: aiohttp.ClientSession):
         self.platform = platform
@@ -533,7 +535,7 @@ async def test_the_mount_hands_over_the_request_as_it_is(http: aiohttp.ClientSes
 
 
 async def test_a_header_that_is_no_text_is_handed_over_as_text() -> None:
-    """An adapter compares it with a signature, and must not stumble over half a character."""
+    # An adapter compares the header with a signature, and must not fail on half a character.
     seen: list[HookRequest] = []
 
     async def hook(request: HookRequest) -> HookResponse:

@@ -1,4 +1,5 @@
-"""A whole gateway with webhooks: what came of a request can be asked for, also by the next life."""
+"""Checks a whole gateway with webhooks: the result of a request can be asked for, also from the
+next life."""
 
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,7 +12,7 @@ from standardwebhooks import Webhook as Reference
 
 from perdure.app.wiring.system import SystemClock
 from perdure.testkit.peers.shown import wait_until
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
@@ -46,7 +47,7 @@ class Sender:
         return await self._call("GET", f"{route}/{message}", message, "")
 
     async def answer(self, route: str, message: str) -> Any:
-        """Once it is not pending any more."""
+        """Wait until the request is no longer pending. Returns its answer."""
 
         async def look() -> Any:
             return (await self.ask(route, message))[1]

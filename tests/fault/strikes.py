@@ -1,4 +1,4 @@
-"""What happens to a gateway under traffic: deaths, also while it starts, stops and pauses."""
+"""Strikes a gateway under traffic: deaths, also while it starts, stops and pauses."""
 
 import asyncio
 import random
@@ -6,13 +6,13 @@ import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.processes.process import GatewayProcess
 
 Strike = Callable[[], Awaitable[None]]
 
 
 class Strikes:
-    """Strikes one gateway; after each strike the gateway runs."""
+    """Strikes one gateway. After each strike the gateway runs."""
 
     between_s = (1.0, 9.0)
 

@@ -1,7 +1,7 @@
-"""A model server that is down, slow, rude or broken, met over real sockets.
+"""Checks the chat agent over real sockets with a model server that is down, slow, rude or broken.
 
-Every test runs on both wires and asks the same of them: one `Stopped`, the right reason, words
-that say what to do, and no second request once an answer has begun.
+Every test runs on both wires and asks the same of them: one `Stopped`, the right reason, words that
+say what to do, and no second request once an answer has begun.
 """
 
 import asyncio
@@ -24,8 +24,7 @@ from perdure.domain.prompt.prompt import ModelRequest, PromptMessage, Role, Text
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentSpent, AgentText, Stopped
 from perdure.engine.models.reaching import Reaching
 from perdure.engine.models.roster import Seat
-from perdure.testkit.agent import CountingTools, LooseWork
-from perdure.testkit.model_script import (
+from perdure.testkit.models.model_script import (
     Reply,
     Script,
     ScriptedDialect,
@@ -40,16 +39,22 @@ from perdure.testkit.model_script import (
     say,
     status,
 )
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.model_wire import anthropic_body, anthropic_stream, openai_body, openai_stream
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.models.model_wire import (
+    anthropic_body,
+    anthropic_stream,
+    openai_body,
+    openai_stream,
+)
+from perdure.testkit.simulator.agent import CountingTools, LooseWork
+from perdure.testkit.simulator.system import VirtualClock
 
 KEY = "sk-canary-0123456789"
 ANSWER = "one two three four"
 
 
 class Stage:
-    """A chat agent of one dialect, pointed at a server."""
+    """Points a chat agent of one dialect at a server."""
 
     def __init__(self, api: ScriptedDialect) -> None:
         self.api = api
@@ -110,7 +115,7 @@ def always(reply: Reply) -> Script:
 
 @asynccontextmanager
 async def raw_server(answer: bytes) -> AsyncIterator[str]:
-    """A server that answers every request with these bytes and hangs up."""
+    """Run a server that answers every request with these bytes and hangs up."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -168,7 +173,7 @@ async def test_a_server_that_hangs_up_without_a_word_may_be_asked_again(stage: S
 
 
 @pytest.mark.parametrize("at", ["before_headers", "after_headers", 0])
-async def test_a_first_token_that_does_not_come(stage: Stage, at: Any) -> None:
+async def test_a_first_token_that_does_not_come_ends_the_call(stage: Stage, at: Any) -> None:
     stage.settings = {"first_token_timeout_s": 0.2}
     async with ModelServer(always(hang(at))) as server:
         stopped = await stage.fail(server.url)
@@ -180,7 +185,7 @@ async def test_a_first_token_that_does_not_come(stage: Stage, at: Any) -> None:
     assert "first_token_timeout_s of agent helper" in stopped.detail
 
 
-async def test_silence_in_the_middle(stage: Stage) -> None:
+async def test_silence_in_the_middle_ends_the_call(stage: Stage) -> None:
     stage.settings = {"silence_timeout_s": 0.2}
     async with ModelServer(always(hang(2, say(ANSWER)))) as server:
         events = await stage.ask(server.url)
@@ -238,6 +243,7 @@ async def test_a_stream_without_a_finish_marker_is_cut(stage: Stage) -> None:
     assert text_of(events) == ANSWER
     assert stop_of(events).reason is StopReason.PROVIDER_CUT
     assert "what came is kept" in stop_of(events).detail
+    assert not stop_of(events).may_retry
 
 
 async def test_a_stream_that_ends_without_a_word_keeps_nothing(stage: Stage) -> None:
@@ -301,7 +307,7 @@ async def test_retries_end(stage: Stage) -> None:
 
 
 def first_event(api: ScriptedDialect, error: dict[str, object]) -> bytes:
-    """A stream that opens as always and then has an error in the place of an answer."""
+    """Return a stream that opens as always and then has an error in the place of an answer."""
     opening = body_of(api, say(ANSWER)).split(b"\n\n")[0] + b"\n\n"
     if api is ScriptedDialect.OPENAI:
         return opening + b"data: " + msgspec.json.encode({"error": error}) + b"\n\n"
@@ -450,7 +456,7 @@ async def test_a_redirect_is_not_followed(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("key", ["line\nbreak-0123456789", "zero\0byte-0123456789"])
-async def test_a_key_that_no_header_can_hold(stage: Stage, key: str) -> None:
+async def test_a_key_that_no_header_can_hold_is_refused(stage: Stage, key: str) -> None:
     stage.settings = {"api_key": key}
     async with ModelServer() as server:
         stopped = await stage.fail(server.url)
@@ -493,7 +499,7 @@ async def test_a_user_in_the_address_is_sent_and_not_told(stage: Stage) -> None:
 
 
 async def test_a_key_in_the_address_is_sent_and_not_told(stage: Stage) -> None:
-    """Not even where the server repeats the path that it was asked for."""
+    # The key must not be told even if the server repeats the path it was asked for.
     canaries = ("canary-user", "canary-word", "canary-folder", "canary-query")
     echo = status(404, message="nothing at /canary-folder/v1?key=canary-query for canary-user")
     async with ModelServer(always(echo)) as server:

@@ -1,6 +1,6 @@
-"""The model's stream, cut at random bytes under a whole gateway.
+"""Cuts the model's stream at random bytes under a whole gateway.
 
-However far the stream got, the turn has failed, says so, and keeps whatever anybody was shown; the
+However far the stream got, the turn fails visibly and keeps everything that was shown, and the
 conversation goes on.
 """
 
@@ -12,8 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from perdure.testkit.http import Client
-from perdure.testkit.model_script import (
+from perdure.testkit.models.model_script import (
     Reply,
     ScriptedAnswer,
     ScriptedDialect,
@@ -22,9 +21,10 @@ from perdure.testkit.model_script import (
     cut_after,
     say,
 )
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.model_wire import anthropic_stream, openai_stream
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.models.model_wire import anthropic_stream, openai_stream
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 Factory = Callable[..., Awaitable[GatewayProcess]]
 AT_ONCE = 10
@@ -42,7 +42,7 @@ def answer_of(seed: int) -> ScriptedAnswer:
 
 
 def cut_at_random(request: ScriptedRequest) -> Reply:
-    """`cut SEED` is answered by a stream that never gets to its finish marker."""
+    """Answer `cut SEED` with a stream that never reaches its finish marker."""
     word, _, seed = request.last_user_text.rpartition("\n")[2].partition(" ")
     if word != "cut":
         return say("all is well")
@@ -54,7 +54,7 @@ def cut_at_random(request: ScriptedRequest) -> Reply:
 
 
 def configuration(server: ModelServer) -> str:
-    # Without patience, a stream that is cut before its first word is seen as it is.
+    # Without patience, a stream that is cut before its first word is not asked for again.
     agent = (
         '[agents.{}]\nkind = "chat"\napi = "{}"\nbase_url = "{}"\nmodel = "scripted"\n'
         "patience_s = 0\n"
@@ -65,7 +65,7 @@ def configuration(server: ModelServer) -> str:
 
 
 async def shown_until_over(client: Client, name: str, ready: asyncio.Event) -> dict[str, str]:
-    """What a watcher is shown of each message before the next outcome."""
+    """Return what a watcher is shown of each message before the next outcome."""
     shown: dict[str, str] = {}
     async with client.events(name) as events:
         async for _, kind, data in events:
@@ -80,7 +80,7 @@ async def shown_until_over(client: Client, name: str, ready: asyncio.Event) -> d
 
 
 async def cut_one(client: Client, seed: int) -> bool:
-    """Returns whether anything had been shown."""
+    """Let one answer be cut. Returns whether any of it had been shown."""
     name, agent = f"room-{seed}", ("openai", "anthropic")[seed % 2]
     await client.settled((await client.say(name, "hello", agent=agent))["turn"])
     ready = asyncio.Event()

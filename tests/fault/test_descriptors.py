@@ -1,4 +1,4 @@
-"""What a node does with the file descriptors it has, and when it has none left."""
+"""Checks what a node does with the file descriptors it has, and when none is left."""
 
 import asyncio
 import os
@@ -12,10 +12,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from perdure.testkit.http import Client
-from perdure.testkit.model_script import say, slow
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models.model_script import say, slow
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -43,7 +43,7 @@ def limits_of(gateway: GatewayProcess) -> tuple[int, int]:
 
 @contextmanager
 def without_descriptors(gateway: GatewayProcess) -> Iterator[None]:
-    """The node cannot open one more file."""
+    """Keep the node from opening one more file."""
     before = limits_of(gateway)
     used = [int(each) for each in os.listdir(f"/proc/{gateway.pid}/fd")]  # noqa: PTH208
     # The limit is one above the highest number that may be given out.
@@ -125,7 +125,7 @@ async def test_a_store_that_cannot_open_its_file_says_why(
         client = Client(gateway, session)
         await client.call("GET", "/api/status")
         with without_descriptors(gateway):
-            # Checking the database opens it anew.
+            # A check of the database opens its file anew.
             status, body = await client.call("GET", "/api/verify")
         again, _ = await client.call("GET", "/api/verify")
 

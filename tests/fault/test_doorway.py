@@ -1,9 +1,10 @@
-"""Nobody shuts others out by standing in the doorway: connections that are silent, slow or many."""
+"""Checks that nobody can shut others out by connections that are silent, slow or many."""
 
 import asyncio
 import contextlib
 import gzip
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -35,7 +36,7 @@ async def signed_in(
 
 
 class House:
-    """A small HTTP server behind a doorway."""
+    """Runs a small HTTP server behind a doorway."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -81,7 +82,7 @@ class House:
         return reader, writer
 
     async def ask(self, request: bytes = ASK) -> bytes:
-        """Return the whole answer; the connection ends with it."""
+        """Return the complete answer to one request, and close the connection."""
         reader, writer = await self.connect()
         try:
             writer.write(request)
@@ -123,6 +124,20 @@ async def test_those_who_say_nothing_make_way_for_those_who_ask(house: House) ->
             writer.close()
 
 
+async def test_those_who_owe_a_body_make_way_for_those_who_ask(house: House) -> None:
+    owing = b"POST /take HTTP/1.1\r\nHost: here\r\nContent-Length: 1000\r\n\r\n"
+    async with house.open(Capacity(newcomers=20, signed_in=10)):
+        for _ in range(400):
+            _, writer = await house.connect()
+            writer.write(owing)
+        began = time.monotonic()
+
+        assert (await house.ask()).startswith(b"HTTP/1.1 200")
+
+        # Each of them may stay two seconds at first, which would be half a minute in all.
+        assert time.monotonic() - began < 25
+
+
 async def test_more_who_ask_at_once_than_may_stand_here_are_all_answered(house: House) -> None:
     async with house.open(Capacity(newcomers=20, signed_in=0)):
         answers = await asyncio.gather(*(house.ask(STRANGER) for _ in range(500)))
@@ -143,7 +158,7 @@ async def test_a_head_that_does_not_end_is_not_waited_for(
         dripping = asyncio.create_task(_drip(writer, b"X-Drip: x\r\n"))
 
         assert (await ends(begun)).startswith(b"HTTP/1.1 408")
-        # Whoever goes on sending to a closed connection may lose what was said before its end.
+        # A client that goes on sending to a closed connection may lose the last answer.
         assert (await ends(reader))[:12] in {b"HTTP/1.1 408", b""}
         assert await ends(silent) == b""
         dripping.cancel()
@@ -168,22 +183,31 @@ async def test_a_head_in_single_bytes_is_understood(house: House) -> None:
         assert (await _answer(reader)).endswith(b"hello")
 
 
+async def _answer_to_a_dripping_body(house: House, who: bytes) -> bytes:
+    """Send a body that never ends, in drops, and return what is answered before the connection
+    ends."""
+    reader, writer = await house.connect()
+    writer.write(b"POST /take HTTP/1.1\r\nHost: here\r\n" + who)
+    writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
+    dripping = asyncio.create_task(_drip(writer, b"1\r\nx\r\n"))
+    answer = await ends(reader)
+    dripping.cancel()
+    return answer
+
+
 @pytest.mark.parametrize("who", [b"", b"Authorization: mine\r\n"])
 async def test_an_endless_body_ends(
     house: House, monkeypatch: pytest.MonkeyPatch, who: bytes
 ) -> None:
     monkeypatch.setattr(request_limits, "BODY_S", 0.3)
     async with house.open(Capacity()):
-        reader, writer = await house.connect()
-        writer.write(b"POST /take HTTP/1.1\r\nHost: here\r\n" + who)
-        writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
-        dripping = asyncio.create_task(_drip(writer, b"1\r\nx\r\n"))
-
-        answer = await ends(reader)
-
+        answer = b""
+        for _ in range(5):
+            # Each of these connections ends. A drop that meets the closed connection resets it, and
+            # the system then throws the answer away that was not read yet.
+            answer = answer or await _answer_to_a_dripping_body(house, who)
         assert answer.startswith(b"HTTP/1.1 408")
         assert b"body_too_slow" in answer
-        dripping.cancel()
     assert house.bodies == []
 
 
@@ -261,7 +285,7 @@ async def test_2_000_connections_at_once_are_all_taken(house: House) -> None:
 
 
 async def test_a_packed_body_is_handed_on_as_it_came(house: House) -> None:
-    """Whoever reads it unpacks it, within a bound."""
+    # The reader of the body unpacks it, within a bound.
     packed = gzip.compress(b"x" * 90_000)
     async with house.open(Capacity()):
         head = b"POST /take HTTP/1.1\r\nHost: here\r\nContent-Encoding: gzip\r\n"

@@ -1,4 +1,4 @@
-"""What a node says about itself when what it stands on fails, and what its log says of its life."""
+"""Checks what a node reports when its store fails, and what its log tells of its life."""
 
 import asyncio
 import contextlib
@@ -10,16 +10,16 @@ from typing import Any, Protocol
 import aiohttp
 import pytest
 
-from perdure.testkit.command import Result, run_command
-from perdure.testkit.http import Client
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.processes.command import Result, run_command
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(120)
 Factory = Callable[..., Awaitable[GatewayProcess]]
 
 
 class OwnPostgres(Protocol):
-    """The fixture `own_postgres`."""
+    """Describes the fixture `own_postgres`."""
 
     url: str
 
@@ -27,12 +27,14 @@ class OwnPostgres(Protocol):
 
     def start(self) -> None: ...
 
+    def frozen(self) -> contextlib.AbstractContextManager[None]: ...
+
 
 DEADLINE_S = 20.0
 
 
 def fill(filler: Path) -> None:
-    """Write until nothing fits on the disk any more."""
+    """Write until the disk is full."""
     with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
         while file.write(b"x" * 4096):
             pass
@@ -54,7 +56,7 @@ async def lines(gateway: GatewayProcess) -> list[dict[str, Any]]:
 
 
 async def said(gateway: GatewayProcess, *events: str) -> list[dict[str, Any]]:
-    """The log's lines of these events, once the last of them is there: a thread writes them."""
+    # A thread writes the log, so its lines may come a moment late.
     async with asyncio.timeout(DEADLINE_S):
         while True:
             found = [line for line in await lines(gateway) if line["event"] in events]
@@ -111,7 +113,7 @@ async def test_a_database_that_stops_is_told_everywhere_and_logged_once(
             )
             assert status == 503
         assert 'perdure_turns{state="queued"}' not in await metrics(client)
-        # A verb that cannot be answered names the store too, and not a start or a stop.
+        # A verb that cannot be answered names the store too, and does not blame a start or a stop.
         shown = await perdure(gateway, "turns", "stop", running["turn"])
         assert shown.code == 1
 
@@ -130,17 +132,65 @@ async def test_a_database_that_stops_is_told_everywhere_and_logged_once(
     assert "Traceback" not in gateway.output
 
 
+# The header by which a proxy tells that a caller is not on this machine.
+ELSEWHERE = {"X-Forwarded-For": "192.0.2.7"}
+# Longer than a token is trusted without asking the store.
+FORGOTTEN_S = 3.0
+
+
+async def asked_from_elsewhere(client: Client, path: str) -> tuple[int, str]:
+    headers = {"Authorization": f"Bearer {client.token}", **ELSEWHERE}
+    async with client.session.get(f"{client.gateway.url}{path}", headers=headers) as response:
+        return response.status, await response.text()
+
+
+async def assert_answered_elsewhere(client: Client) -> None:
+    """Check that a known caller is told everything, and that no probe takes the process for
+    dead."""
+    status, health = await asked_from_elsewhere(client, "/healthz")
+    assert (status, json.loads(health)["status"]) == (200, "degraded")
+    status, numbers = await asked_from_elsewhere(client, "/metrics")
+    assert status == 200
+    assert "perdure_store_up 0.0" in numbers
+    assert (await asked_from_elsewhere(client, "/readyz"))[0] == 503
+    status, shown = await client.call("GET", "/api/status")
+    assert (status, shown["state"]) == (200, "degraded")
+    known, client.token = client.token, "never-seen-here"
+    status, health = await asked_from_elsewhere(client, "/healthz")
+    assert (status, json.loads(health)) == (200, {"status": "ok"})
+    assert (await asked_from_elsewhere(client, "/metrics"))[0] == 503
+    client.token = known
+
+
+async def test_probes_from_elsewhere_are_answered_while_no_token_can_be_looked_up(
+    gateway_factory: Factory, own_postgres: OwnPostgres
+) -> None:
+    gateway = await gateway_factory(toml=f'[store]\nurl = "{own_postgres.url}"\n')
+    async with calling(gateway) as client, asyncio.timeout(60):
+        assert (await asked_from_elsewhere(client, "/metrics"))[0] == 200
+        await gateway.pause(FORGOTTEN_S)
+        with own_postgres.frozen():
+            while (await client.call("GET", "/readyz"))[0] == 200:
+                await gateway.pause(0.1)
+            await assert_answered_elsewhere(client)
+        await until_ready(client)
+
+        await gateway.pause(FORGOTTEN_S)
+        await asyncio.to_thread(own_postgres.crash)
+        await assert_answered_elsewhere(client)
+
+
 async def test_a_disk_that_fills_up_is_told_everywhere_and_forgotten_with_room(
     gateway_factory: Factory, thirty_megabytes: Path
 ) -> None:
-    """While nobody writes: the first to ask finds out."""
+    # Nobody writes, so the first probe must find the fault.
     gateway = await gateway_factory(name=f"{thirty_megabytes.name}/home")
     async with calling(gateway) as client:
         await client.settled((await client.say("main", "before"))["turn"])
         await asyncio.to_thread(fill, thirty_megabytes / "filler")
 
         async with asyncio.timeout(DEADLINE_S):
-            # The file of the log may have some room left, for messages too.
+            # The write-ahead log may have some room left in its file, also for messages.
             while (await client.call("GET", "/readyz"))[0] != 503:
                 await gateway.pause(0.06)
         await assert_in_trouble(client, "the disk is full")

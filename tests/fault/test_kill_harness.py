@@ -1,10 +1,10 @@
-"""The real gateway under load, killed at random moments, and what must hold afterwards.
+"""Kills the real gateway under load at random moments, and checks what must hold afterwards.
 
 Eight people write to it, each in a conversation of their own: they repeat a message under its id
 until it is acknowledged, sometimes stop a turn, and read along with `Last-Event-ID`. The model
 streams by words, calls tools, fails, and cuts its stream. Meanwhile the process is killed, while it
-starts as well as while it works. In the end everything comes to rest and is compared: what people
-were told, what the model received, and what is stored.
+starts and while it works. In the end everything comes to rest, and what people were told, what the
+model received and what is stored is compared.
 """
 
 import asyncio
@@ -36,8 +36,7 @@ from perdure.domain.turn.recovery import SUSPENDED, given_up_text
 from perdure.ports.records.history import Page
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.http import Client
-from perdure.testkit.model_script import (
+from perdure.testkit.models.model_script import (
     Reply,
     ScriptedRequest,
     call_tools,
@@ -46,8 +45,9 @@ from perdure.testkit.model_script import (
     hang,
     say,
 )
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 Factory = Callable[..., Awaitable[GatewayProcess]]
 PEOPLE = 8
@@ -66,7 +66,7 @@ def configuration(server: ModelServer, *, busy: str = "queue", attempts_max: int
 
 
 def unreliable_model(dice: random.Random) -> Callable[[ScriptedRequest], Reply]:
-    """Only an answer that was sent whole ends with `END`."""
+    """Return a model that is slow, fails and cuts. Only a complete answer ends with `END`."""
 
     def answer(request: ScriptedRequest) -> Reply:
         words = " ".join(f"w{request.number}.{each}" for each in range(dice.randrange(3, 30)))
@@ -85,7 +85,7 @@ def unreliable_model(dice: random.Random) -> Callable[[ScriptedRequest], Reply]:
 
 
 class Listener:
-    """Reads one conversation along, through every life of the gateway."""
+    """Reads along in one conversation, through every life of the gateway."""
 
     def __init__(self, client: Client, name: str) -> None:
         self.shown: dict[str, str] = {}
@@ -128,7 +128,7 @@ class Listener:
 
 
 class Person:
-    """Writes to one conversation until told to stop; nothing is given up before its 202."""
+    """Writes to one conversation until told to stop, and repeats each message until its 202."""
 
     def __init__(self, client: Client, name: str, dice: random.Random) -> None:
         self.name = name
@@ -171,7 +171,7 @@ class Person:
     async def _call(
         self, method: str, path: str, wanted: Sequence[int], body: object = None
     ) -> dict[str, Any]:
-        """Again and again, as long as nobody answers, or something is not ready."""
+        """Repeat a call while nobody answers, or while something is not ready."""
         while True:
             try:
                 status, answer = await self._client.call(method, path, body=body)
@@ -185,7 +185,7 @@ class Person:
 
 
 async def kill_at_random(gateway: GatewayProcess, dice: random.Random, kills: int) -> None:
-    """Kill it that often, one time in four while it starts; in the end it runs."""
+    """Kill the gateway that often, every fourth time while it starts. In the end it runs."""
     starting = dice.sample(range(kills), kills // 4)
     for number in range(kills):
         if number in starting:
@@ -202,11 +202,11 @@ async def _kill_while_starting(gateway: GatewayProcess, after_s: float) -> None:
     await gateway.pause(after_s)
     await gateway.kill()
     await asyncio.gather(starting, return_exceptions=True)
-    await gateway.kill()  # the one that was faster
+    await gateway.kill()  # the start may have been faster than the kill
 
 
 async def records_of(gateway: GatewayProcess) -> list[SessionRecord]:
-    """Everything stored by a gateway that has ended, after it has been found sound."""
+    """Return everything that an ended gateway has stored, after a check found it sound."""
     store = Store(
         SqliteDriver(gateway.home / "perdure.db"),
         clock=SystemClock(),
@@ -228,7 +228,7 @@ def events_of(records: Sequence[SessionRecord]) -> list[AnyEvent]:
 
 
 def assert_nothing_lost_or_twice(people: Sequence[Person], events: Sequence[AnyEvent]) -> None:
-    """Each acknowledged message became a turn, or part of one, exactly once (P1, P3)."""
+    """Check that each acknowledged message became a turn, or part of one, exactly once (P1, P3)."""
     queued = [(e.message, e.text) for e in events if isinstance(e, TurnQueued)]
     steered = [(e.message, e.text) for e in events if isinstance(e, SteerAccepted)]
     taken = [(e.message, e.text) for e in events if isinstance(e, SteerTaken)]
@@ -240,7 +240,8 @@ def assert_nothing_lost_or_twice(people: Sequence[Person], events: Sequence[AnyE
 
 
 def assert_shown_is_stored(people: Sequence[Person], events: Sequence[AnyEvent]) -> None:
-    """No watcher was shown what is not stored, and whatever is `done` was finished (P4)."""
+    """Check that everything watchers were shown is stored, and that each `done` answer was complete
+    (P4)."""
     said: dict[str, str] = {e.message: e.text for e in events if isinstance(e, AssistantSaid)}
     turns = {e.turn for e in events if isinstance(e, TurnSettled)}
     for person in people:
@@ -258,7 +259,7 @@ def assert_shown_is_stored(people: Sequence[Person], events: Sequence[AnyEvent])
 
 
 def assert_in_order(records: Sequence[SessionRecord]) -> None:
-    """Messages were begun, or taken, in the order in which they came (P6)."""
+    """Check that messages were begun, or taken in, in the order in which they came (P6)."""
     for record in records:
         events = [recorded.event for recorded in record.events]
         came = dict.fromkeys(e.message for e in events if isinstance(e, TurnQueued | SteerAccepted))
@@ -307,7 +308,7 @@ async def keeps_its_promises(factory: Factory, *, busy: str, kills: int, seed: i
     assert len(records) == PEOPLE, "no session was reset or suspended"
     turns = [turn for record in records for turn in record.turns]
     assert all(turn.state == "settled" for turn in turns)
-    # All of them go on by themselves: no newer message may end one that waits for that.
+    # Interrupted turns go on by themselves, so no newer message may end one of them.
     assert [turn for turn in turns if turn.outcome == Outcome.INTERRUPTED] == []
     assert_nothing_lost_or_twice(people, events)
     assert_shown_is_stored(people, events)
@@ -337,7 +338,7 @@ POISON = "poison"
 
 
 def deadly_model(request: ScriptedRequest) -> Reply:
-    """One message never comes to an end; others take more than a second."""
+    """Answer one message without ever ending, and others in more than a second."""
     if POISON in request.last_user_text:
         return hang(3, say("This is going to take its time."))
     return say(f"{' '.join(['word'] * 60)} {END}", delay_ms=20)
@@ -352,7 +353,8 @@ async def until_poison_was_asked(server: ModelServer, *, times: int) -> None:
 
 @pytest.mark.timeout(120)
 async def test_a_deadly_message_is_suspended_alone(gateway_factory: Factory) -> None:
-    """Its conversation begins anew at the next message; whoever was hit with it goes on."""
+    # Its conversation continues in a new session with the next message, and turns that died with it
+    # go on.
     async with ModelServer(deadly_model) as server, aiohttp.ClientSession() as session:
         gateway = await gateway_factory(toml=configuration(server, attempts_max=3))
         client = Client(gateway, session)

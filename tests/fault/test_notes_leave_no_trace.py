@@ -1,4 +1,5 @@
-"""What the model is told after an interruption is in its requests and nowhere else.
+"""Checks that the notes which tell the model of an interruption are in its requests and nowhere
+else.
 
 A real gateway is killed, shut down and drained while it answers; the model's server sees which
 requests carried a note. Then every sentence that a note can hold is searched for in everything that
@@ -32,8 +33,7 @@ from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest
 from perdure.domain.prompt.prompt import Note
 from perdure.domain.turn.errands import instruction
 from perdure.domain.turn.recovery import Telling, messages_with_notes
-from perdure.testkit.http import Client
-from perdure.testkit.model_script import (
+from perdure.testkit.models.model_script import (
     Reply,
     ScriptedRequest,
     call_tools,
@@ -41,8 +41,9 @@ from perdure.testkit.model_script import (
     say,
     status,
 )
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(120)
 Factory = Callable[..., Awaitable[GatewayProcess]]
@@ -58,7 +59,7 @@ def order_to_sum_up() -> str:
 
 
 def every_note() -> set[str]:
-    """Each text that a note can have, whatever was interrupted and however."""
+    """Return each text that a note can have, for every kind of interruption."""
     turn, before = TurnId("trn_1"), TurnId("trn_0")
     found: set[str] = set()
     endings = chain.from_iterable(combinations(CallEnding, n) for n in range(len(CallEnding) + 1))
@@ -109,13 +110,14 @@ def sentences(notes: set[str]) -> set[str]:
 
 
 def user_parts(body: Mapping[str, Any]) -> list[str]:
-    """The texts of the user's messages. A blank line stands between two that became one."""
+    """Return the texts of the user's messages. Two messages that were joined have a blank line
+    between them."""
     contents = [m["content"] for m in body["messages"] if m["role"] == "user"]
     return [text for content in contents for text in content.split("\n\n")]
 
 
 class Model:
-    """Each message has its own replies, one for each request that it is the newest of."""
+    """Gives each message its own replies: one for each request in which it is the newest."""
 
     def __init__(self) -> None:
         self.replies: dict[str, list[Reply]] = {}
@@ -134,12 +136,12 @@ class Model:
         return self.replies[text].pop(0)
 
     def told(self, text: str) -> list[bool]:
-        """Which requests of this message carried a note."""
+        """Return which requests of this message carried a note."""
         return [note is not None for note in self.notes[text]]
 
 
 class Stage:
-    """A gateway, its model, and the conversations that were played."""
+    """Holds a gateway, its model, and the conversations that were played."""
 
     def __init__(self, client: Client, model: Model, server: ModelServer) -> None:
         self.client = client
@@ -149,7 +151,8 @@ class Stage:
         self.rooms: list[str] = []
 
     async def begin(self, room: str, text: str, *, is_shown: bool = True) -> str:
-        """Send a message; return once its model call is under way and, mostly, has shown text."""
+        """Send a message. Returns once its model was asked and, unless told otherwise, has shown
+        text."""
         self.rooms.append(room)
         accepted = await self.client.say(room, text)
         async with asyncio.timeout(20):
@@ -171,7 +174,7 @@ class Stage:
                 await self.gateway.pause(0.01)
 
     async def follow_up(self, room: str) -> None:
-        """Two more turns: no note may be in their requests."""
+        """Play two more turns, in whose requests no note may be."""
         for text in FOLLOW_UPS:
             key = self.model.plan(f"{text} in {room}", say("so it ends"))
             turn = await self.client.settled((await self.client.say(room, key))["turn"])
@@ -187,7 +190,7 @@ class Stage:
         return events
 
     async def assert_told_once(self, room: str, *, times: int) -> None:
-        """Each interruption is acknowledged by exactly one event, with the same tail."""
+        """Check that each interruption is acknowledged by exactly one event, with the same tail."""
         events = await self.journal(room)
         happened = [e for e in events if e["kind"] == "attempt_interrupted"]
         told = [e["body"] for e in events if e["kind"] == "interruption_acknowledged"]
@@ -214,6 +217,7 @@ def configuration(server: ModelServer, *, resume: str = "continue", drain_s: flo
     return (
         "[sessions]\ntitles = false\n"
         f'[agents.main]\nkind = "chat"\nbase_url = "{server.openai_url}"\nmodel = "scripted"\n'
+        "context = false\n"
         f'[recovery]\nresume = "{resume}"\nattempts_max = 100\n'
         f"[drain]\ntimeout_s = {drain_s}\n"
     )
@@ -224,7 +228,8 @@ def configure(stage: Stage, **more: Any) -> None:
 
 
 async def crashes(stage: Stage) -> None:
-    """Four answers are killed; one of them a second time, before the model has said a word."""
+    """Kill the gateway during four answers, and once more before the model has said a word of one
+    of them."""
     model = stage.model
     lost = say("never sent")
     told = model.plan("tell", hang(3, STORY), call_tools([("c", "look", "{}")]), say("the end"))
@@ -254,7 +259,7 @@ async def crashes(stage: Stage) -> None:
 
 
 async def planned_ends(stage: Stage) -> None:
-    """An answer is cut by a shutdown, and one by a drain that ran out of time."""
+    """Cut one answer by a shutdown, and one by a drain that runs out of time."""
     for room, drain_s in (("shutdown", 0.0), ("drained", 0.2)):
         configure(stage, drain_s=drain_s)
         await stage.gateway.restart()
@@ -269,7 +274,7 @@ async def planned_ends(stage: Stage) -> None:
 
 
 async def replaced(stage: Stage) -> None:
-    """The next message takes the place of what was interrupted, and has priority."""
+    """Let the next message replace an interrupted turn."""
     configure(stage, resume="wait")
     await stage.gateway.restart()
     text = stage.model.plan("to be replaced", hang(3, STORY), say("never asked for"))
@@ -288,8 +293,8 @@ async def replaced(stage: Stage) -> None:
 
 
 async def summed_up(stage: Stage) -> None:
-    """A summary that goes up to the interrupted turn looks back from there, where nobody had told
-    of it yet. It is told nothing."""
+    """Order a summary that ends at an interrupted turn, which no turn had told of yet. The summary
+    is told nothing either."""
     for text, told in (("one more", True), ("and another", False)):
         key = stage.model.plan(text, say("very well"))
         assert await stage.outcome((await stage.client.say("summed", key))["turn"]) == "done"
@@ -302,7 +307,7 @@ async def summed_up(stage: Stage) -> None:
 
 
 async def served(stage: Stage, words: set[str]) -> str:
-    """Everything the API gives out about these conversations, as text."""
+    """Return everything that the API gives out about these conversations, as text."""
     found = []
     for room in stage.rooms:
         found.append(str(await stage.journal(room)))
@@ -319,7 +324,7 @@ async def served(stage: Stage, words: set[str]) -> str:
 
 
 def stored(home: Path) -> bytes:
-    """The files as they are, and every column of every table."""
+    """Return the bytes of all files, and every column of every table."""
     files = [path for path in home.rglob("*") if path.is_file()]
     assert any(path.name.endswith("-wal") for path in files), "the log of a killed process is there"
     raw = b"\n".join(path.read_bytes() for path in files)
@@ -351,7 +356,7 @@ async def test_no_note_is_stored_served_or_logged(stage: Stage) -> None:
 
 
 async def test_a_note_is_not_lost_with_a_turn_that_never_reached_the_model(stage: Stage) -> None:
-    """The message that replaced the interrupted turn fails; the next one carries the note."""
+    # The message that replaced the interrupted turn fails, so the next one must carry the note.
     configure(stage, resume="wait")
     await stage.gateway.restart()
     await stage.begin("room", stage.model.plan("a story", hang(3, STORY), say("never")))

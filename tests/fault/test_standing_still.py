@@ -1,5 +1,6 @@
-"""A whole gateway that stands still for longer than any of its time limits, while the model goes
-on: a laptop sleeps, a machine is frozen. Nobody is blamed for the pause."""
+"""Checks a whole gateway that stands still for longer than any of its time limits while the model
+goes on, as when a laptop sleeps or a machine is frozen. The pause must not count as anybody's
+failure."""
 
 import asyncio
 import signal
@@ -14,10 +15,10 @@ import pytest
 
 from perdure.adapters.telegram.wire import Api
 from perdure.domain.secret import Secret
-from perdure.testkit.http import Client
-from perdure.testkit.model_script import Reply, ScriptedRequest, hang, say, slow
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models.model_script import Reply, ScriptedRequest, hang, say, slow
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
 Factory = Callable[..., Awaitable[GatewayProcess]]
@@ -27,7 +28,7 @@ STORY = " ".join(f"word{nth}" for nth in range(50))
 
 
 def model(request: ScriptedRequest) -> Reply:
-    """Writes on for five seconds, thinks for a moment, or says one word and then nothing."""
+    """Write for five seconds, think for a moment, or say one word and then nothing."""
     match request.last_user_text:
         case "story":
             return say(STORY, delay_ms=100)
@@ -79,7 +80,7 @@ async def test_a_pause_fails_no_turn_and_silence_still_does(gateway_factory: Fac
 
 
 def answer_once(listening: socket.socket, is_blocked: threading.Event) -> None:
-    """A platform that shows a message and says so, while its client stands still."""
+    """Show a message and acknowledge it, while the client stands still."""
     connection, _ = listening.accept()
     with connection:
         connection.recv(65_536)
@@ -90,8 +91,8 @@ def answer_once(listening: socket.socket, is_blocked: threading.Event) -> None:
 
 
 async def test_a_platform_that_has_answered_meanwhile_is_believed() -> None:
-    """The loop is blocked from the moment the message is on its way until the limit has passed.
-    Nobody may say then that it is unknown whether the message arrived."""
+    # The loop is blocked from the moment at which the message is on its way until the limit has
+    # passed. The message's fate must not be called unknown then.
     with socket.create_server(("127.0.0.1", 0)) as listening:
         api = Api(f"http://127.0.0.1:{listening.getsockname()[1]}", Secret("1:t"), patience_s=0.5)
         loop, is_blocked = asyncio.get_running_loop(), threading.Event()

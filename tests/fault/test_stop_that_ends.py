@@ -1,6 +1,7 @@
-"""A stop ends in time, whatever is broken: the disk, the database, a platform, a model, the loop.
+"""Checks that a stop ends in time, whatever is broken: the disk, the database, a platform, a model,
+the loop.
 
-What was in flight is left as after a kill, so every test ends with a next life that finishes it.
+Unfinished work is left as after a kill, so every test ends with a next life that finishes it.
 """
 
 import asyncio
@@ -18,18 +19,18 @@ import asyncpg
 import pytest
 from standardwebhooks import Webhook
 
-from perdure.testkit.command import run_command
-from perdure.testkit.http import Client
-from perdure.testkit.model_script import hang, say
-from perdure.testkit.model_server import ModelServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.models.model_script import hang, say
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.processes.command import run_command
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
 Factory = Callable[..., Awaitable[GatewayProcess]]
-# A title is sought by a turn of its own, which begins a moment after the answer.
+# A title is made by a turn of its own, which begins a moment after the answer.
 NO_TITLES = "[sessions]\ntitles = false\n"
 DRAIN_S = 1
-# What a stop may take beyond its drain, and after a second signal; a busy machine is given more.
+# How long a stop may take beyond its drain, and after a second signal. A busy machine gets more.
 OVER_S = 3.0
 AGAIN_S = 1.0
 BUSY_S = 1.5
@@ -45,13 +46,15 @@ LONG = "demo words=100 delay_ms=20"
 
 
 class OwnPostgres(Protocol):
-    """The fixture `own_postgres`."""
+    """Describes the fixture `own_postgres`."""
 
     url: str
 
     def crash(self) -> None: ...
 
     def start(self) -> None: ...
+
+    def frozen(self) -> contextlib.AbstractContextManager[None]: ...
 
 
 @pytest.fixture
@@ -68,7 +71,7 @@ async def until_text(client: Client, name: str = "main") -> None:
 
 
 async def until_only_sending(client: Client) -> None:
-    """The turn is over, and its answer is on its way."""
+    """Wait until the turn is over and its answer is on its way."""
     while True:
         _, found = await client.call("GET", "/api/status")
         if not any(found["turns"].values()) and found["outbox"]["pending"]:
@@ -77,7 +80,7 @@ async def until_only_sending(client: Client) -> None:
 
 
 async def ends(gateway: GatewayProcess, *, within_s: float) -> None:
-    """The process ends with code 0 in time."""
+    """Wait until the process ends with code 0, in time."""
     async with asyncio.timeout(within_s + BUSY_S):
         assert await gateway.wait() == 0, gateway.output
 
@@ -88,7 +91,7 @@ async def stops_in_time(client: Client) -> None:
 
 
 async def stops_at_once(client: Client) -> None:
-    """A second signal does not wait, while the first would wait for minutes."""
+    """Check that a second signal does not wait, although the first would wait for minutes."""
     client.gateway.send_signal(signal.SIGTERM)
     async with asyncio.timeout(20):
         while not await is_draining(client):
@@ -98,7 +101,8 @@ async def stops_at_once(client: Client) -> None:
 
 
 async def is_draining(client: Client) -> bool:
-    """Told by the log or over HTTP: a full disk takes no line, a store that is down no question."""
+    """Tell by the log or over HTTP whether the node drains: a full disk takes no line of the log,
+    and a node whose store is down answers no question."""
     if "waiting for 1 answer; Ctrl-C again ends it now" in client.gateway.output:
         return True
     status, body = await client.call("GET", "/api/status")
@@ -122,7 +126,7 @@ def fill(disk: Path) -> Path:
 
 
 @STOPS
-async def test_a_full_disk(
+async def test_a_full_disk_delays_no_stop(
     gateway_factory: Factory,
     http: aiohttp.ClientSession,
     small_disk: Path,
@@ -143,7 +147,7 @@ async def test_a_full_disk(
     assert (turn["outcome"], turn["attempts"]) == ("done", 2)
 
 
-async def test_a_database_server_that_is_down(
+async def test_a_database_server_that_is_down_delays_no_stop(
     gateway_factory: Factory, http: aiohttp.ClientSession, own_postgres: OwnPostgres
 ) -> None:
     gateway = await gateway_factory(toml=f'{DRAIN}[store]\nurl = "{own_postgres.url}"\n')
@@ -151,7 +155,7 @@ async def test_a_database_server_that_is_down(
     accepted = await client.say("main", LONG)
     await until_text(client)
     await asyncio.to_thread(own_postgres.crash)
-    # Nobody can tell any more whose token that is; it was good before.
+    # The token cannot be looked up any more, but it was valid before.
     while (await client.call("GET", "/api/openapi.json"))[0] == 200:
         await gateway.pause(0.1)
 
@@ -164,7 +168,7 @@ async def test_a_database_server_that_is_down(
     assert "left_as_after_a_kill=1 parked=0" in gateway.output
     await asyncio.to_thread(own_postgres.start)
     connection = await asyncpg.connect(own_postgres.url)
-    # The lease of the life before would be waited for.
+    # Otherwise the new life would wait for the old life's lease to run out.
     await connection.execute("UPDATE nodes SET lease_until = 0")
     await connection.close()
     await gateway.start()
@@ -172,7 +176,31 @@ async def test_a_database_server_that_is_down(
     assert (turn["outcome"], turn["attempts"]) == ("done", 2)
 
 
-async def test_a_model_that_hangs(gateway_factory: Factory, http: aiohttp.ClientSession) -> None:
+async def test_a_database_server_that_does_not_answer_delays_no_stop(
+    gateway_factory: Factory, http: aiohttp.ClientSession, own_postgres: OwnPostgres
+) -> None:
+    # The token of the caller who asks for the stop cannot be looked up, but it was valid before.
+    gateway = await gateway_factory(toml=f'{DRAIN}[store]\nurl = "{own_postgres.url}"\n')
+    client = Client(gateway, http)
+    await client.say("main", LONG)
+    await until_text(client)
+    environ = {**os.environ, "PERDURE_HOME": str(gateway.home)}
+    with own_postgres.frozen():
+        while (await client.call("GET", "/readyz"))[0] == 200:
+            await gateway.pause(0.1)
+        await gateway.pause(3)  # until a token is no longer trusted without asking the store
+
+        async with asyncio.timeout(20):
+            stopped = await run_command(["stop"], environ=environ)
+
+    assert (stopped.code, stopped.out) == (0, "stopped\n"), stopped
+    assert "asked_by=request" in gateway.output
+    assert await gateway.wait() == 0
+
+
+async def test_a_model_that_hangs_delays_no_stop(
+    gateway_factory: Factory, http: aiohttp.ClientSession
+) -> None:
     async with ModelServer(lambda _: hang(1, say("one two three"))) as model:
         agent = f'kind = "chat"\napi = "openai"\nbase_url = "{model.openai_url}"\nmodel = "m"\n'
         gateway = await gateway_factory(toml=f"{DRAIN}[agents.main]\n{agent}")
@@ -189,10 +217,10 @@ async def test_a_model_that_hangs(gateway_factory: Factory, http: aiohttp.Client
         assert (await client.settled(accepted["turn"]))["outcome"] == "done"
 
 
-async def test_a_platform_that_does_not_answer(
+async def test_a_platform_that_does_not_answer_delays_no_stop(
     gateway_factory: Factory, http: aiohttp.ClientSession
 ) -> None:
-    """The answer of a turn is on its way to a server that takes it and says nothing."""
+    # The answer of a turn is on its way to a server that takes it and sends no response.
     async with Unanswering() as platform:
         gateway = await gateway_factory(toml=DRAIN + NO_TITLES + ROUTE.format(platform.url))
         client = Client(gateway, http)
@@ -219,7 +247,7 @@ async def test_a_platform_that_does_not_answer(
 
 
 class Unanswering:
-    """A server that reads what it is sent and never answers."""
+    """Runs a server that reads what it is sent and never answers."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -247,14 +275,14 @@ def stand_still(number, frame):
         time.sleep(60)
 signal.signal(signal.SIGUSR1, stand_still)
 """
-# The same in the middle of a log line, so no other thread can write one.
+# The same, but with the log's lock held, so that no other thread can write a line.
 STANDSTILL_IN_THE_LOG = STANDSTILL.replace(
     "    while", "    import logging; logging.getLogger().handlers[0].acquire()\n    while"
 )
 
 
 async def until_silent(client: Client) -> None:
-    """The loop stands still as soon as it has run any Python after the signal."""
+    """Wait until the loop stands still, which it does once it runs any Python after the signal."""
     client.gateway.send_signal(signal.SIGUSR1)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(1):
@@ -262,7 +290,7 @@ async def until_silent(client: Client) -> None:
                 await client.call("GET", "/healthz")
 
 
-async def test_an_event_loop_that_stands_still(
+async def test_an_event_loop_that_stands_still_delays_no_stop(
     gateway_factory: Factory, http: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(STANDSTILL)
@@ -273,7 +301,7 @@ async def test_an_event_loop_that_stands_still(
     await until_silent(client)
 
     async with asyncio.timeout(AGAIN_S + BUSY_S):
-        while gateway.is_running:  # as one does who presses Ctrl-C again and again
+        while gateway.is_running:  # like a person who presses Ctrl-C again and again
             gateway.send_signal(signal.SIGINT)
             await gateway.pause(0.1)
 
@@ -285,10 +313,10 @@ async def test_an_event_loop_that_stands_still(
 
 
 @pytest.mark.parametrize("site", [STANDSTILL, STANDSTILL_IN_THE_LOG], ids=["anywhere", "logging"])
-async def test_a_restart_whose_event_loop_stands_still(
+async def test_a_restart_succeeds_where_the_event_loop_stands_still(
     gateway_factory: Factory, http: aiohttp.ClientSession, tmp_path: Path, site: str
 ) -> None:
-    """The next life begins in the same process, though nothing of the last one ended."""
+    # The next life begins in the same process, although the last one did not clean up.
     (tmp_path / "sitecustomize.py").write_text(site)
     gateway = await gateway_factory(toml=DRAIN, environ={"PYTHONPATH": str(tmp_path)})
     client = Client(gateway, http)

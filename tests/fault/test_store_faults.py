@@ -1,7 +1,7 @@
-"""Real faults under the store: full disks, damaged files, dead servers, SIGKILL.
+"""Causes real faults under the store: full disks, damaged files, dead servers, SIGKILL.
 
-What was acknowledged is there afterwards; what could not be stored was refused in words; and when
-the fault is gone, the same store works again.
+What was acknowledged must be there afterwards, what could not be stored must have been refused with
+a reason, and once the fault is gone the same store must work again.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from typing import Protocol
 
 import apsw
 import pytest
+from tests.untyped_rows import rows
 
 from perdure.app.wiring.system import SystemEntropy
 from perdure.domain.checker import violations
@@ -29,11 +30,12 @@ from perdure.domain.errors import Ambiguous, Corrupt, PerdureError, Transient
 from perdure.domain.ids import SessionId
 from perdure.domain.journal.events import AssistantSaid, TurnQueued
 from perdure.ports.records.history import Page
+from perdure.store.drivers import postgres
 from perdure.store.drivers.postgres import PostgresDriver
 from perdure.store.drivers.sqlite import SqliteDriver
-from perdure.store.statement import rows
+from perdure.store.statement import Op, Statement
 from perdure.store.store import Store
-from perdure.testkit.stores import (
+from perdure.testkit.simulator.stores import (
     Person,
     claim_one,
     flush,
@@ -42,19 +44,21 @@ from perdure.testkit.stores import (
     settle,
     turn_of,
 )
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 KILLS = 20
 
 
 class OwnPostgres(Protocol):
-    """The fixture `own_postgres`."""
+    """Describes the fixture `own_postgres`."""
 
     url: str
 
     def crash(self) -> None: ...
 
     def start(self) -> None: ...
+
+    def frozen(self) -> contextlib.AbstractContextManager[None]: ...
 
 
 def store_on(path: Path, *, synchronous: str = "OFF") -> tuple[Store, SqliteDriver]:
@@ -123,7 +127,7 @@ async def test_a_full_database_refuses_and_its_neighbours_are_not_lost(tmp_path:
 
 
 async def test_no_file_handle_is_left_for_a_moment(tmp_path: Path) -> None:
-    """Readers open their connection when they are first needed; that may be a bad moment."""
+    # Readers open their connection when they are first needed, which may be at a bad moment.
     async with opened(tmp_path / "p.db") as (_, driver):
         one = partial(rows, "SELECT 1")
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -138,7 +142,7 @@ async def test_no_file_handle_is_left_for_a_moment(tmp_path: Path) -> None:
 
 
 async def fill_up(ada: Person, size: int) -> tuple[int, PerdureError]:
-    """Send until it is refused: how many were taken, and the refusal."""
+    """Send until a message is refused. Returns how many were taken, and the refusal."""
     for taken in range(10_000):
         try:
             await ada.says("y" * size, queue_max=100_000)
@@ -176,7 +180,7 @@ async def test_a_full_disk_is_told_and_forgiven(small_disk: Path) -> None:
         assert await store.diagnostics.integrity() == []
 
 
-# Writes until the disk is full, says how often it was answered, and dies without a farewell.
+# Writes until the disk is full, prints how many messages were accepted, and kills itself.
 UNTIL_FULL = """
 import asyncio, os, signal, sys
 from pathlib import Path
@@ -184,7 +188,7 @@ from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Transient
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.stores import Person
+from perdure.testkit.simulator.stores import Person
 
 async def write(path):
     store = Store(SqliteDriver(path), clock=SystemClock(), entropy=SystemEntropy(), media=path)
@@ -205,7 +209,8 @@ asyncio.run(write(Path(sys.argv[1])))
 
 
 def written_until_full(path: Path) -> tuple[int, str]:
-    """How many messages a process was answered on this disk, and how the next was refused."""
+    """Fill this disk from another process. Returns how many messages were accepted, and the code of
+    the refusal."""
     writer = subprocess.run(
         [sys.executable, "-c", UNTIL_FULL, str(path)], capture_output=True, text=True, check=False
     )
@@ -217,8 +222,8 @@ def written_until_full(path: Path) -> tuple[int, str]:
 async def test_a_small_disk_is_filled_with_messages_and_not_with_the_log(
     thirty_megabytes: Path,
 ) -> None:
-    """Thirty megabytes are less than the log may have elsewhere. A killed process leaves nothing
-    behind that the next one, on the same full disk, could not put in order."""
+    # Thirty megabytes are less than the write-ahead log may have elsewhere. What a killed process
+    # leaves behind must be usable by the next one on the same full disk.
     path = thirty_megabytes / "p.db"
     taken, code = await asyncio.to_thread(written_until_full, path)
 
@@ -245,7 +250,7 @@ async def test_a_small_disk_is_filled_with_messages_and_not_with_the_log(
 async def test_a_log_that_cannot_be_copied_says_how_much_to_free(
     thirty_megabytes: Path,
 ) -> None:
-    """As an older version, or another program that has filled the disk, leaves it."""
+    # An older version, or another program that filled the disk, may leave a log like this.
     path = thirty_megabytes / "p.db"
     ballast = thirty_megabytes / "ballast"
     async with opened(path, synchronous="OFF") as (store, driver):
@@ -273,7 +278,7 @@ async def test_a_log_that_cannot_be_copied_says_how_much_to_free(
         assert await store.diagnostics.integrity() == []
 
 
-# Opens a database as a user whom modes concern.
+# Opens a database as an ordinary user, because file modes do not bind root.
 AS_NOBODY = """
 import asyncio, concurrent.futures.thread, os, sys
 from pathlib import Path
@@ -284,7 +289,7 @@ async def opened(path):
     driver = SqliteDriver(path)
     os.setgroups([])
     os.setgid(65534)
-    os.setuid(65534)  # only now: nobody may read where Python itself is installed
+    os.setuid(65534)  # only now, because this user may not read Python's own modules
     await driver.open(now_ms=1)
     await driver.close()
 
@@ -299,10 +304,10 @@ else:
 
 @pytest.mark.parametrize("left", [False, True], ids=["as we leave it", "as it was left before"])
 async def test_a_database_that_may_not_be_written_starts_once_it_may(left: bool) -> None:
-    """What lies beside the database must not refuse us after the repair."""
+    # The files that lie beside the database must not refuse a start after the repair.
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
-    # Not the test's own folder, into which nobody else may look.
+    # Not the test's own folder, which no other user may read.
     with tempfile.TemporaryDirectory(prefix="perdure-modes-") as folder:
         home = Path(folder)
         path = home / "p.db"
@@ -327,7 +332,7 @@ async def test_a_database_that_may_not_be_written_starts_once_it_may(left: bool)
         assert await as_nobody(path) == "opened"
 
 
-# Keeps a file as a user whom modes concern.
+# Stores a file as an ordinary user, because file modes do not bind root.
 KEEPS_AS_NOBODY = """
 import asyncio, concurrent.futures.thread, os, sys
 from pathlib import Path
@@ -357,7 +362,7 @@ else:
 
 
 async def test_a_media_folder_that_may_not_be_written_is_named() -> None:
-    """It is neither full nor a riddle: the folder, the reason and what to do."""
+    # The refusal must not call the disk full. It names the folder, the reason and what to do.
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     with tempfile.TemporaryDirectory(prefix="perdure-modes-") as folder:
@@ -383,7 +388,7 @@ async def test_a_media_folder_that_may_not_be_written_is_named() -> None:
         )
 
 
-# Prepares a home as a user whom modes concern.
+# Prepares a home as an ordinary user, because file modes do not bind root.
 PREPARES_AS_NOBODY = """
 import os, sys
 from pathlib import Path
@@ -429,7 +434,7 @@ async def as_nobody(path: Path, program: str = AS_NOBODY) -> str:
 async def test_where_the_next_message_does_not_fit_a_look_says_so_until_there_is_room(
     small_disk: Path,
 ) -> None:
-    """The disk still reads, and takes a heartbeat in what the file of its log has left."""
+    # The disk still reads, and its write-ahead log still has room for a heartbeat.
     async with opened(small_disk / "p.db") as (store, _):
         ada = await person(store)
         await ada.says("before")
@@ -451,7 +456,7 @@ async def test_where_the_next_message_does_not_fit_a_look_says_so_until_there_is
 
 
 async def starting(home: Path) -> tuple[int | None, str]:
-    """A start that is not to succeed: its code, and what it said."""
+    """Start a gateway that must fail. Returns its exit code, and what it printed."""
     process = await asyncio.create_subprocess_exec(
         *[sys.executable, "-m", "perdure", "serve", "--port", "0", "--home", str(home)],
         env={**os.environ, "PERDURE_DISCOVER": "0"},
@@ -499,7 +504,7 @@ def files_no_longer_than(size: int) -> Iterator[None]:
 
 
 async def test_a_disk_that_fails_in_a_commit_is_reopened(tmp_path: Path) -> None:
-    """The write-ahead log cannot grow, which SQLite finds out when it commits."""
+    # The write-ahead log cannot grow, which SQLite only notices at the commit.
     path = tmp_path / "p.db"
     async with opened(path) as (store, _):
         ada = await person(store)
@@ -522,8 +527,8 @@ async def test_a_disk_that_fails_in_a_commit_is_reopened(tmp_path: Path) -> None
 
 
 class FailingDisk(apsw.VFS):
-    """A disk whose write-ahead log fails when it is told to: at the `write`, or at the `sync`, when
-    all of it is written."""
+    """Makes the write-ahead log fail at the `write`, or at the `sync`, when all of it is
+    written."""
 
     def __init__(self) -> None:
         super().__init__("failing", "unix", makedefault=True, iVersion=2)
@@ -569,8 +574,8 @@ def failing_disk() -> Iterator[FailingDisk]:
 async def test_after_a_failed_commit_nobody_knows_whether_it_is_stored(
     tmp_path: Path, failing_disk: FailingDisk, fault: str, is_alone: bool
 ) -> None:
-    """The next process may find it: a log that was written and not synced is whole in the end. To
-    call it not stored would let the caller store it twice."""
+    # The next process may find the transaction: a log that was written and not synced may still
+    # become complete. If the store said "not stored", the caller would store it twice.
     path = tmp_path / "p.db"
     async with opened(path, synchronous="FULL") as (store, _):
         ada = await person(store)
@@ -615,7 +620,7 @@ async def written(path: Path, count: int) -> SessionId:
 
 
 def damage(path: Path) -> None:
-    """The later half: the schema at the beginning stays readable."""
+    """Overwrite the second half of a database. The schema at its beginning stays readable."""
     middle = path.stat().st_size // 4096 // 2 * 4096
     with path.open("r+b") as file:
         file.seek(middle)
@@ -637,7 +642,8 @@ async def test_a_damaged_page_is_corrupt_and_not_a_wrong_answer(tmp_path: Path) 
 
 
 async def test_a_log_cut_anywhere_costs_only_the_end(tmp_path: Path) -> None:
-    """As after a power cut with a disk that lied: the journal is whole up to some commit."""
+    # After a power cut, on a disk that reported writes too early, the journal must be complete up
+    # to some commit.
     source, texts = tmp_path / "p.db", [f"message {n}" for n in range(30)]
     async with opened(source) as (store, _):
         ada = await person(store)
@@ -703,7 +709,68 @@ async def test_a_database_server_may_crash_under_the_store(
         await store.close()
 
 
-# Forks a writer at each line it reads, says its pid, and what it has been acknowledged.
+async def test_a_database_server_that_stands_still_is_asked_anew_afterwards(
+    tmp_path: Path,
+    own_postgres: OwnPostgres,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The time limit's own error has no text, and people must read why nothing was stored.
+    monkeypatch.setattr(postgres, "COMMAND_S", 0.5)
+    store = Store(
+        PostgresDriver(own_postgres.url),
+        clock=VirtualClock(),
+        entropy=SeededEntropy(),
+        media=tmp_path,
+    )
+    await store.open()
+    try:
+        await store.nodes.join(name="test")
+        ada = await person(store)
+        first = await ada.says("before")
+
+        async with asyncio.timeout(20):
+            with (
+                own_postgres.frozen(),
+                pytest.raises((Transient, Ambiguous), match="it does not answer"),
+            ):
+                await ada.says("while it stands still")
+            await ada.says("after")
+
+        assert await questions(store, first.session) == ["before", "after"]
+    finally:
+        await store.close()
+
+
+async def test_a_database_server_that_stands_still_is_given_up_after_one_time_limit(
+    tmp_path: Path, own_postgres: OwnPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "COMMAND_S", 3)
+    monkeypatch.setattr(postgres, "CONNECT_S", 1)
+    driver = PostgresDriver(own_postgres.url)
+    await driver.open(now_ms=1)
+
+    def slow(seconds: int) -> Op[None]:
+        yield Statement("SELECT pg_sleep($1)", (seconds,))
+
+    try:
+        with own_postgres.frozen():
+            async with asyncio.timeout(5):
+                calls = [driver.write(lambda: slow(0)) for _ in range(2)]
+                told = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(each) for each in told] == [Transient, Transient]
+        under_way = asyncio.gather(driver.write(lambda: slow(1)), return_exceptions=True)
+        await asyncio.sleep(0.5)
+        with own_postgres.frozen():
+            async with asyncio.timeout(5):
+                (error,) = await under_way
+        assert isinstance(error, Transient)
+        async with asyncio.timeout(20):
+            await driver.write(lambda: slow(0))
+    finally:
+        await driver.close()
+
+
+# Forks a writer for each line it reads. Prints the writer's pid, and what was acknowledged to it.
 NURSERY = """
 import asyncio, os, sys
 from pathlib import Path
@@ -711,7 +778,7 @@ from typing import Protocol
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.stores import GO_ON, flush, message, settle
+from perdure.testkit.simulator.stores import GO_ON, flush, message, settle
 
 async def write(path, life):
     store = Store(SqliteDriver(path), clock=SystemClock(), entropy=SystemEntropy(), media=path)
@@ -751,7 +818,7 @@ async def lines(stream: asyncio.StreamReader) -> AsyncIterator[tuple[str, str]]:
 
 
 async def kill_writers(path: Path, kills: int, seed: int) -> dict[str, set[str]]:
-    """Let writers write and kill each of them somewhere: everything they were told."""
+    """Let writers write, and kill each of them at some point. Returns everything they were told."""
     told: dict[str, set[str]] = {"accepted": set(), "shown": set(), "settled": set()}
     nursery = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -1,7 +1,7 @@
-"""Model servers that say more than anybody can hold: without end, over real sockets.
+"""Checks model servers that send without end, over real sockets.
 
-Each answer goes on for as long as somebody reads it. What comes is bounded while it comes, in
-memory too, and what was said until then is kept.
+Each answer goes on while somebody reads it. It must be bounded while it comes, also in memory, and
+what was said until then must be kept.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.bounds import AnswerRoom, Bounds
 from perdure.domain.prompt.prompt import ModelRequest, PromptMessage, Role, TextBlock
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
-from perdure.testkit.agent import LooseWork
+from perdure.testkit.simulator.agent import LooseWork
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 PIECE = "x" * 10_000
 BOUNDS = Bounds(answer_bytes=1_000_000, answer_calls=50)
-# What a read, its decoding and one event take beside what is kept.
+# The memory for a read, its decoding and one event, in addition to the kept text.
 MEMORY_BYTES = 40_000_000
 Pieces = Callable[[], Iterator[bytes]]
 
@@ -94,7 +94,7 @@ def no_stream() -> Iterator[bytes]:
 
 @asynccontextmanager
 async def endless(pieces: Pieces) -> AsyncIterator[str]:
-    """A server that sends these for as long as somebody reads."""
+    """Run a server that sends these pieces for as long as somebody reads."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

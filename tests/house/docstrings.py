@@ -44,7 +44,8 @@ def offences(path: Path, known: frozenset[str]) -> Iterator[str]:
         text = ast.get_docstring(node)
         name = "the module" if isinstance(node, ast.Module) else node.name
         line = 1 if isinstance(node, ast.Module) else node.lineno
-        where = f"{path.relative_to(ROOT)}:{line} {name}"
+        shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name
+        where = f"{shown}:{line} {name}"
         if text is None:
             if _must_have_one(node, path):
                 yield f"{where}: has no docstring"
@@ -53,8 +54,8 @@ def offences(path: Path, known: frozenset[str]) -> Iterator[str]:
 
 
 def _must_have_one(node: _Documented, path: Path) -> bool:
-    """Tell whether a reader cannot do without: each file needs a docstring, and each name of a port
-    does, since an editor shows it to whoever calls it."""
+    """Tell whether a docstring is required: each file outside of the tests needs one, and so does
+    each public name of a port, because editors show it to callers."""
     if isinstance(node, ast.Module):
         return bool(node.body) and "tests" not in path.parts
     return PORTS in path.parents and not node.name.startswith("_")

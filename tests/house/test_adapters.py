@@ -1,6 +1,6 @@
-"""What is said of each platform is what was proved of it.
+"""Checks that each platform's page claims what tests have proved, and no more.
 
-`python tests/house/test_adapters.py` writes the table of platforms anew.
+`python tests/house/test_adapters.py` writes the table of platforms again.
 """
 
 import ast
@@ -27,15 +27,15 @@ PAGES = ROOT / "docs" / "adapters"
 TABLE = PAGES / "README.md"
 
 SHAPE = {"__init__.py", "manifest.py", "inbound.py", "render.py", "adapter.py", "wire.py"}
-# Peers by who wrote them; all others in the test kit are our own.
+# The peers by their authors. All other peers in the test kit are the project's own.
 REAL_SERVERS = {"synapse"}
 BY_OTHERS = REAL_SERVERS | {
     "discord_twin", "emulate_slack", "local_slack", "simcord_server", "telegram_test_api",
     "telemelya",
 }  # fmt: skip
-_PEER = re.compile(r"from perdure\.testkit\.peers\.(\w+) import")
+_PEER = re.compile(r"from perdure\.testkit\.peers\.(?:\w+\.)?(\w+) import")
 
-# Enough to make each platform; nothing is connected.
+# Enough to construct each platform. Nothing is connected.
 SECTIONS = f"""
 [adapters.discord]
 token = "t"
@@ -76,7 +76,7 @@ def test_no_package_is_left_out() -> None:
 
 
 def test_a_manifest_imports_nothing_of_its_platform() -> None:
-    """Every start reads all of them, also where no library of theirs is installed."""
+    # Every start imports all manifests, also where a platform's library is not installed.
     names = [f"perdure.adapters.{name}.manifest" for name in BUILT_IN]
     script = f"import sys, {', '.join(names)}; print('\\n'.join(sys.modules))"
     shown = subprocess.run(
@@ -165,7 +165,7 @@ To add a platform: [Writing an adapter](../writing-an-adapter.md).
 
 @cache
 def capabilities() -> dict[str, tuple[Capabilities, Capabilities]]:
-    """In private, and in groups."""
+    """Return each platform's capabilities, in a private place and in a group."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         made = platforms(

@@ -1,4 +1,4 @@
-"""The benches that write rows straight into a file write what the schema takes."""
+"""Checks that the benches which write rows straight into the file follow the current schema."""
 
 from pathlib import Path
 

@@ -1,12 +1,13 @@
-"""The tests pass wherever the checkout is. `git clone` calls its folder `perdure`."""
+"""Checks that the tests pass whatever the checkout's folder is called. `git clone` calls it
+`perdure`."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Those that look at the command lines of processes, which the folders' names are part of.
-AFFECTED = "stranger_is_told or holds_the_lock or these_are"
+# The tests that read the command lines of processes: the names of folders are part of these.
+AFFECTED = "stranger_is_told or holds_the_lock or these_command_lines"
 
 
 def test_checks_do_not_depend_on_what_the_checkout_is_called(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The documents say what the code does: every name in them is looked up, every example is run."""
+"""Checks that the documents describe the code: looks up every name in them, and runs every
+example."""
 
 import ast
 import asyncio
@@ -27,7 +28,7 @@ from perdure.domain.outcomes import Outcome
 from perdure.domain.turn.turn import drawing
 from perdure.domain.turn.watching import NAMES
 from perdure.ports.platform.settings import AdapterSettings, DisplaySettings, Section
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.processes.process import GatewayProcess
 from perdure.web.openapi import CALLS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +60,7 @@ def blocks(name: str, language: str) -> list[str]:
 
 
 def section(name: str, heading: str) -> str:
-    """What stands under a heading, up to the next of any depth."""
+    """Return the text under a heading, up to the next heading of any depth."""
     text = _FENCE.sub("", text_of(name))
     _, found, rest = text.partition(f"\n{heading}\n")
     assert found, f"{name} has no heading {heading!r}"
@@ -67,7 +68,7 @@ def section(name: str, heading: str) -> str:
 
 
 def table(text: str) -> list[list[str]]:
-    """The rows of the tables in a text, without their heads."""
+    """Return the rows of the tables in a text, without their heads."""
     rows = [
         [cell.strip() for cell in line.strip()[1:-1].split("|")]
         for line in text.splitlines()
@@ -177,7 +178,7 @@ def test_the_verbs_of_the_readme_are_those_of_the_program() -> None:
 
 
 def helped(*group: str) -> list[str]:
-    """The verbs that the program's own help lists."""
+    """Return the verbs that the program's own help lists."""
     shown = subprocess.run(
         [sys.executable, "-m", "perdure", *group, "--help"],
         check=True,
@@ -220,8 +221,8 @@ def test_every_error_code_is_raised_somewhere() -> None:
     assert [code for code in codes if f'"{code}"' not in sources] == []
 
 
-# Raised where no call over HTTP can meet them: at the start, in tools, while files are fetched, in
-# a guard that another one stands before.
+# No HTTP call can meet these codes: they are raised at the start, in tools, while files are
+# fetched, or in a check that is preceded by another one.
 NOT_TOLD = {
     *(
         "in_use",
@@ -251,7 +252,7 @@ def room_of(name: str) -> Iterator[Path]:
 
 
 def test_every_effect_over_http_is_documented() -> None:
-    """Pieces of an album, edits and deletions come from platforms alone."""
+    # Pieces of an album, edits and deletions come only from platforms.
     text = section("docs/api.md", "## Send")
     elsewhere = {
         UpdateEffect.JOINED,
@@ -271,6 +272,7 @@ def test_the_metrics_are_those_of_the_code() -> None:
 
 SECTIONS: dict[str, tuple[type[Section], ...]] = {
     "### `[server]`": (config_values.ServerConfig,),
+    "### `[network]`": (config_values.NetworkConfig,),
     "### `[store]`": (config_values.StoreConfig,),
     "### `[agents.NAME]`": (config_values.AgentSection,),
     '### `[agents.NAME] kind = "chat"`': (
@@ -281,8 +283,6 @@ SECTIONS: dict[str, tuple[type[Section], ...]] = {
         config_values.DemoAgentSection,
         config_values.AgentSection,
     ),
-    '### `[agents.NAME] kind = "acp"`': (config_values.AcpAgent, config_values.AgentSection),
-    "### `[agents.NAME.pool]`": (config_values.Pool,),
     "### `[agents.NAME.prices]`": (config_values.PricesSection,),
     "### `[personas.NAME]`": (config_values.PersonaConfig,),
     "### `[recovery]`": (config_values.RecoveryConfig,),
@@ -292,28 +292,57 @@ SECTIONS: dict[str, tuple[type[Section], ...]] = {
     "### `[transcriber]`": (config_values.TranscriberConfig,),
     "### `[delivery]`": (config_values.DeliveryConfig,),
     "### `[sessions]`": (config_values.SessionsConfig,),
-    "### `[retention]`": (config_values.RetentionConfig,),
-    "### `[tools.mcp.NAME]`": (config_values.McpServer,),
     "### `[adapters.NAME]`": (AdapterSettings,),
     "### `[adapters.NAME.display]`": (DisplaySettings,),
     "### `[budgets.person.daily]`": (config_values.BudgetSection,),
     "### `[quotas.member]`": (config_values.MemberQuotas,),
 }
+# Sections of which no key has an effect in this version.
+SECTIONS_WITHOUT_EFFECT = {
+    '[agents.NAME] kind = "acp"': (config_values.AcpAgent, config_values.AgentSection),
+    "[agents.NAME.pool]": (config_values.Pool,),
+    "[retention]": (config_values.RetentionConfig,),
+    "[tools.mcp.NAME]": (config_values.McpServer,),
+}
+WITHOUT_EFFECT = "### Settings without effect"
 
 
 @pytest.mark.parametrize("heading", SECTIONS)
 def test_every_setting_is_documented_with_its_default(heading: str) -> None:
-    shape, *general = SECTIONS[heading]
-    elsewhere = {field.name for each in general for field in msgspec.structs.fields(each)}
     rows = table(section("docs/operations.md", heading))
     documented = {bare(row[0])[0]: row[2] for row in rows}
+    idle = keys_without_effect(heading.removeprefix("### ").strip("`"))
+    assert documented.keys() & idle.keys() == set()
+    assert_documented(SECTIONS[heading], documented | idle)
+
+
+@pytest.mark.parametrize("name", SECTIONS_WITHOUT_EFFECT)
+def test_every_setting_without_effect_is_in_the_list(name: str) -> None:
+    assert_documented(SECTIONS_WITHOUT_EFFECT[name], keys_without_effect(name))
+
+
+def test_the_list_of_settings_without_effect_names_no_other_section() -> None:
+    listed = {bare(row[0])[0] for row in table(section("docs/operations.md", WITHOUT_EFFECT))}
+    known = {heading.removeprefix("### ").strip("`") for heading in SECTIONS}
+    assert listed - known == set(SECTIONS_WITHOUT_EFFECT)
+
+
+def keys_without_effect(name: str) -> dict[str, str]:
+    """Return the default of each key of a section that is in the list of those without effect."""
+    rows = table(section("docs/operations.md", WITHOUT_EFFECT))
+    return {bare(row[1])[0]: row[3] for row in rows if bare(row[0]) == [name]}
+
+
+def assert_documented(shapes: tuple[type[msgspec.Struct], ...], documented: dict[str, str]) -> None:
+    """Compare the documented keys with the fields of the first shape that no other shape has."""
+    shape, *general = shapes
+    elsewhere = {field.name for each in general for field in msgspec.structs.fields(each)}
     fields = {
         field.name: field for field in msgspec.structs.fields(shape) if field.name not in elsewhere
     }
     assert documented.keys() == fields.keys()
     for name, cell in documented.items():
         assert default_in_words(fields[name]) == in_words(cell), name
-    assert {row[4] for row in rows} <= {"yes", "not yet"}
 
 
 def default_in_words(field: msgspec.structs.FieldInfo) -> object:
@@ -339,7 +368,7 @@ def in_words(cell: str) -> object:
 
 
 def test_every_section_of_the_file_is_documented() -> None:
-    headings = "\n".join(SECTIONS)
+    headings = "\n".join([*SECTIONS, *(f"`{name}`" for name in SECTIONS_WITHOUT_EFFECT)])
     top = [field.name for field in msgspec.structs.fields(config_values.Config)]
     assert [name for name in top if f"`[{name}" not in headings] == []
 
@@ -373,7 +402,7 @@ def test_what_a_module_offers_is_there() -> None:
 
 
 def localised(text: str, gateway: GatewayProcess) -> str:
-    """An example as its reader would run it, on this gateway instead of the reader's own."""
+    """Return an example with this gateway's address and home in place of the reader's."""
     for written, meant in [
         ("http://127.0.0.1:8585", gateway.url),
         ("~/.perdure", str(gateway.home)),
@@ -430,5 +459,5 @@ async def test_the_copy_of_a_running_database_is_whole(
     verdict = await output_of(
         tmp_path, sys.executable, "-m", "perdure", "--home", str(restored), "verify"
     )
-    # Its title is looked for beside it, in a session that may have been copied too.
+    # The conversation's title is written in a second session, which may have been copied too.
     assert re.fullmatch(r"[12] sessions: all sound\n", verdict)

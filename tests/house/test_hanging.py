@@ -1,11 +1,11 @@
-"""A test that waits for ever is ended, also in a loop that waits outside of Python."""
+"""Checks that a test which waits for ever is ended, also in a loop that waits outside of Python."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 CONFTEST = """
-from perdure.testkit import hanging
+from perdure.testkit.processes import hanging
 
 def pytest_configure(config):
     config.pluginmanager.register(hanging)

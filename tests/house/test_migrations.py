@@ -1,4 +1,4 @@
-"""What has been shipped is never changed: somebody's database was made by it.
+"""Checks that a shipped migration never changes: existing databases were made by it.
 
 `tests/golden/migrations.txt` keeps the checksum of each migration that was ever shipped. Lines are
 added to it and never changed, and the version grows with them.
@@ -13,6 +13,10 @@ import perdure
 ROOT = Path(__file__).resolve().parents[2]
 MIGRATIONS = ROOT / "src" / "perdure" / "store" / "migrations"
 KEPT = "tests/golden/migrations.txt"
+# Migrations 0021 and 0022 were written at the same time, and 0022 was committed a minute earlier:
+# this commit has the list without 0021. Neither needs the other, and a database that has only one
+# of them gets the other.
+OVERLAPPING = "7fde3cffba59c3a64520421ac749d70f9b8c5dba"
 
 
 def line_of(file: Path) -> str:
@@ -38,16 +42,18 @@ def test_shipped_migrations_are_what_they_were() -> None:
 
 
 def test_the_list_of_shipped_migrations_only_grows() -> None:
-    """As far back as this clone's history goes."""
+    # Looks as far back as this clone's history goes.
     now = kept_lines()
     for commit in git("log", "--format=%H", "--", KEPT).split():
+        if commit == OVERLAPPING:
+            continue
         listed = git("ls-tree", "--name-only", commit, "--", KEPT)
         then = git("show", f"{commit}:{KEPT}").splitlines() if listed else []
         assert now[: len(then)] == then, f"{KEPT} had other lines in {commit[:7]}"
 
 
 def test_the_version_grows_with_the_schema() -> None:
-    """Whoever reads "schema 12" in an error knows that it takes version 0.12 to open it."""
+    # An operator who reads "schema 12" in an error can conclude that version 0.12 opens it.
     newest = int(kept_lines()[-1].partition("_")[0])
     major, minor, _ = perdure.__version__.split(".")
     assert (int(major), int(minor)) == (0, newest)

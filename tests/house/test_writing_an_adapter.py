@@ -1,4 +1,5 @@
-"""The guide for authors holds: its example is found, configured, and keeps every promise."""
+"""Checks the guide for authors of adapters: its example is found and configured, and keeps every
+promise."""
 
 import re
 import sys
@@ -16,8 +17,8 @@ from perdure.domain.errors import Rejected
 from perdure.domain.secret import Secret
 from perdure.ports.platform.adapter import Platform
 from perdure.ports.platform.manifest import no_answers
-from perdure.testkit.adapter_case import AdapterCase
-from perdure.testkit.adapter_suite import AdapterContract
+from perdure.testkit.contract.adapter_case import AdapterCase
+from perdure.testkit.contract.adapter_suite import AdapterContract
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "tests" / "peers" / "thirdparty"
@@ -29,7 +30,7 @@ GROUP = "perdure.adapters"
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if pip had installed the example: its modules, and what its metadata says of it."""
+    """Install the example as pip would: its modules and its metadata."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
     info = tmp_path / "site" / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir(parents=True)
@@ -77,7 +78,9 @@ def test_a_platform_of_others_is_found_by_its_entry_point(installed: None) -> No
     assert platforms.manifest("noticeboard").title == "Noticeboard"
 
 
-def test_its_section_is_read_like_any_other(installed: None, tmp_path: Path) -> None:
+def test_the_section_of_such_a_platform_is_read_like_any_other(
+    installed: None, tmp_path: Path
+) -> None:
     file = tmp_path / "perdure.toml"
     text = SECTION.format(url="http://127.0.0.1:1", token="t")
     settings = parse(text.encode(), file, {}).adapters["noticeboard"]
@@ -96,7 +99,7 @@ def test_an_unknown_platform_is_told_which_are_known(installed: None, tmp_path: 
     assert "noticeboard" in str(refused.value)
 
 
-def test_without_it_nobody_knows_it(tmp_path: Path) -> None:
+def test_a_platform_that_is_not_installed_is_unknown(tmp_path: Path) -> None:
     with pytest.raises(Rejected):
         platforms.manifest("noticeboard")
 
@@ -114,7 +117,7 @@ def test_the_guide_shows_the_example_as_it_is() -> None:
 
 
 def is_excerpt(block: str, source: str) -> bool:
-    """Each piece between two `...` stands in the source, in this order."""
+    """Tell whether each piece between two `...` stands in the source, in this order."""
     at = 0
     for piece in re.split(r"^ *\.\.\.\n", block, flags=re.MULTILINE):
         at = source.find(piece.strip("\n"), at)

@@ -1,9 +1,9 @@
-"""A conversation under commands does what a few lists say it does, whatever is said when.
+"""Compares a conversation under commands with a small model, whatever people say and when.
 
 The model is written from what people are promised, not from the tables: sessions that stand at a
-turn, turns that know their parent, a line of turns that wait, a stack of heads to go back to.
-Hypothesis looks for a sequence on which the store and the model part; the same steps are walked at
-random on PostgreSQL, whose locks and plans are other ones.
+turn, turns that know their parent, a line of waiting turns, a stack of heads to go back to.
+Hypothesis looks for a sequence on which the store and the model differ. On PostgreSQL, whose locks
+and plans are different, the same steps are walked at random.
 """
 
 import asyncio
@@ -24,7 +24,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from perdure.domain.checker import violations
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.updates import Accepted, Update
-from perdure.domain.journal.events import HeadMoved, TurnQueued, TurnStarted
+from perdure.domain.journal.events import TurnQueued, TurnStarted
+from perdure.domain.journal.session_events import HeadMoved
 from perdure.domain.journal.transcript import entries_of
 from perdure.domain.outcomes import Outcome
 from perdure.domain.people.menu import Menu
@@ -41,8 +42,8 @@ from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.operations.commands.command_result import STOPPED_TOO
 from perdure.store.store import Store
-from perdure.testkit.stores import GO_ON, claim_one, flush, message, only, reply_id
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.stores import GO_ON, claim_one, flush, message, only, reply_id
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 
 class Home(Protocol):
@@ -52,14 +53,16 @@ class Home(Protocol):
 T = TypeVar("T")
 Reopen = Callable[[], Awaitable[Store]]
 NEVER = 1_000_000
-# The next message takes the place of an answer that was cut.
+# With these settings the next message replaces an interrupted answer.
 WAITING = Menu(recovery=Policy(resume=Resume.WAIT, freshness_ms=0))
-# A note that is older than so many turns would help nobody.
+# The model is told of interruptions in at most this many earlier turns.
 UNTOLD_MAX = 10
 
 
 @dataclass
 class ModelTurn:
+    """Represents a turn: what was said in it, and its attempts."""
+
     id: TurnId
     text: str
     origin: "ModelTurn | None" = None
@@ -68,12 +71,13 @@ class ModelTurn:
     state: str = "queued"
     said: list[str] = field(default_factory=list)
     shown: list[tuple[str, str]] = field(default_factory=list)
-    # What was said to it and not taken, and when each came; when the turn's own message came.
+    # The messages that were sent to it and not taken, with the time of each. `came` is the time of
+    # the turn's own message.
     steers: list[tuple[str, float]] = field(default_factory=list)
     came: float = 0
     partial: str = ""
     is_done: bool = False
-    # How often it was cut since the model was last told of that.
+    # How often it was interrupted since the model was last told of that.
     untold: int = 0
 
     def __post_init__(self) -> None:
@@ -95,7 +99,7 @@ class ModelTurn:
             self.shown.append(("assistant", ""))
 
     def back(self) -> "list[ModelTurn]":
-        """This turn and those before it, newest first."""
+        """Return this turn and its ancestors, newest first."""
         chain: list[ModelTurn] = []
         turn: ModelTurn | None = self
         while turn is not None:
@@ -106,6 +110,8 @@ class ModelTurn:
 
 @dataclass
 class ModelSession:
+    """Represents a session: its head, the line of waiting turns, and the heads to go back to."""
+
     id: SessionId
     head: ModelTurn | None = None
     line: list[ModelTurn] = field(default_factory=list)
@@ -127,7 +133,7 @@ class ModelSession:
 
 
 class Walk:
-    """Does each thing to the store and to the model."""
+    """Does each step to the store and to the model, and compares them."""
 
     def __init__(self, store: Store, reopen: Reopen, clock: VirtualClock) -> None:
         self.store = store
@@ -166,7 +172,8 @@ class Walk:
         return next(each for each in self.all if each.id == session)
 
     def end(self, turn: ModelTurn) -> list[str]:
-        """Stop a turn; what was said to it in vain waits from now on. The ids of the ended."""
+        """Stop a turn. Messages that were sent to it and not taken wait from now on. Returns the
+        ids of the ended turns."""
         session = self.here
         session.line.remove(turn)
         if turn.attempts:
@@ -177,7 +184,7 @@ class Walk:
         return [turn.id]
 
     async def learn_freed(self) -> None:
-        """The ids of turns that freed words became are the store's to give."""
+        """Read the ids of the turns that freed messages became: the store chooses them."""
         turns = (await self.snapshot()).open_turns
         assert len(turns) == len(self.here.line)
         for known, turn in zip(self.here.line, turns, strict=True):
@@ -210,8 +217,8 @@ class Walk:
         ]
 
     def untold(self, turn: ModelTurn) -> list[ModelTurn]:
-        """The turns that were cut and that the model has not been told of, since it has answered
-        last: the newest first."""
+        """Return the interrupted turns that the model has not been told of since its last answer,
+        newest first."""
         before = list(takewhile(lambda each: not each.is_done, turn.back()[1:]))
         return [each for each in [turn, *before[:UNTOLD_MAX]] if each.untold]
 
@@ -253,7 +260,7 @@ class Walk:
         await self.learn_freed()
 
     async def crash(self) -> None:
-        """Everything in memory is gone; the turn that ran waits to go on."""
+        """Kill the process and start another. The turn that ran waits to be resumed."""
         self.store = await self._reopen()
         await self.store.nodes.reap(attempts_max=NEVER, limit=100)
         turn = self.here.started
@@ -269,7 +276,8 @@ class Walk:
             turn.state = "queued"
 
     def _leave_off(self) -> tuple[ModelTurn | None, list[str]]:
-        """What has begun is stopped, and the turn to go back from is the head."""
+        """Stop the turn that has begun. Returns the turn to go back from, and the ids of the ended
+        turns."""
         session = self.here
         running, again = session.started, session.asked_again
         if running is not None:
@@ -433,6 +441,8 @@ def is_running(walk: Walk) -> bool:
 
 
 class CommandMachine(RuleBasedStateMachine):
+    """Draws commands, messages and crashes, and compares the store with the model after each."""
+
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
@@ -549,7 +559,7 @@ def settings_of(examples: int, steps: int) -> settings:
 
 
 class LongCommandMachine(CommandMachine):
-    """The same, for longer."""
+    """Runs the same steps in more and longer sequences."""
 
 
 CommandMachine.TestCase.settings = settings_of(10, 25)
@@ -559,7 +569,7 @@ TestAConversationIsItsModelForLong = pytest.mark.chaos(LongCommandMachine.TestCa
 
 
 class Stroll:
-    """Steps at random, most of them the usual ones."""
+    """Walks at random, most of the steps being the usual ones."""
 
     def __init__(self, walk: Walk, seed: int) -> None:
         self._walk = walk
@@ -619,7 +629,7 @@ class Stroll:
 
 
 @pytest.mark.parametrize("number", range(3))
-async def test_on_either_database(
+async def test_a_conversation_is_its_model_on_either_database(
     store: Store, restart: Reopen, clock: VirtualClock, home: Home, seed: int, number: int
 ) -> None:
     await Stroll(Walk(store, restart, clock), seed).go(30 if home.is_shared else 160)
@@ -627,7 +637,7 @@ async def test_on_either_database(
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("number", range(12))
-async def test_on_either_database_for_long(
+async def test_a_conversation_is_its_model_on_either_database_for_long(
     store: Store, restart: Reopen, clock: VirtualClock, home: Home, seed: int, number: int
 ) -> None:
     await Stroll(Walk(store, restart, clock), seed).go(150 if home.is_shared else 400)

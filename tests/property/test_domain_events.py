@@ -1,4 +1,4 @@
-"""Journal bodies survive a round trip, and what was once written can be read for ever."""
+"""Checks that journal bodies survive a round trip, and that old bodies can be read for ever."""
 
 from pathlib import Path
 from typing import get_args
@@ -19,23 +19,16 @@ from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
     AttemptInterrupted,
-    CommandTaken,
-    Compacted,
-    CompactionDropped,
-    CompactionFailed,
-    HeadMoved,
+    ContentLeftOut,
     InterruptionAcknowledged,
+    LeftOut,
     MediaFetched,
     MediaLost,
     MessageJoined,
     NoticePosted,
-    SessionClosed,
-    SessionOpened,
-    SessionResumed,
     SteerAccepted,
     SteerTaken,
     StickerDescribed,
-    TitleSet,
     ToolCall,
     ToolFinished,
     ToolStarted,
@@ -48,6 +41,19 @@ from perdure.domain.journal.events import (
     Usage,
 )
 from perdure.domain.journal.options import Options
+from perdure.domain.journal.session_events import (
+    CommandTaken,
+    Compacted,
+    CompactionDropped,
+    CompactionFailed,
+    HeadMoved,
+    RoomSought,
+    SessionClosed,
+    SessionOpened,
+    SessionResumed,
+    TitleSet,
+    WindowExceeded,
+)
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest, Outcome, Repeat
 from perdure.domain.text import storable
@@ -251,6 +257,25 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         AnswerReceived, turn=ids, question=ids, answer=text, by=st.none() | ids
     ),
     MediaLost: st.builds(MediaLost, turn=ids, message=ids, index=numbers, reason=text),
+    ContentLeftOut: st.builds(
+        ContentLeftOut,
+        turn=ids,
+        what=st.lists(
+            st.builds(LeftOut, turn=st.none() | ids, part=text, index=st.none() | numbers)
+        ).map(tuple),
+    ),
+    WindowExceeded: st.builds(
+        WindowExceeded,
+        turn=ids,
+        agent=text,
+        model=text,
+        tokens=numbers,
+        window=numbers,
+        is_summary=st.booleans(),
+    ),
+    RoomSought: st.builds(
+        RoomSought, turn=ids, compaction=st.none() | ids, problem=text, detail=text
+    ),
 }
 
 
@@ -270,7 +295,7 @@ def test_what_is_encoded_is_decoded(written: type[AnyEvent], data: st.DataObject
 
 
 class Golden(msgspec.Struct):
-    """A body as it was written once, and what it must still mean."""
+    """Holds a body as it was once written, and what it must still mean."""
 
     kind: str
     body: dict[str, object]
@@ -291,7 +316,7 @@ def test_a_body_written_once_means_the_same_for_ever(line: Golden) -> None:
 
 
 def holds(value: object, expected: object) -> bool:
-    """Fields may be added; what was there means the same."""
+    """Tell whether a value has everything that is expected of it. Added fields are ignored."""
     match value, expected:
         case dict(), dict():
             return all(name in value and holds(value[name], expected[name]) for name in expected)

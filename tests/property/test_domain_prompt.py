@@ -1,4 +1,5 @@
-"""Any history that can be reached gives a request that strict providers take, in stable bytes."""
+"""Checks that every reachable history gives a request that strict providers take, in stable
+bytes."""
 
 from collections.abc import Sequence
 
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from perdure.domain.content.forwards import (
     Forward,
     ForwardOrigin,
+    forward_text,
     one_below_the_other,
-    told,
     with_forwards,
 )
 from perdure.domain.errors import Corrupt
@@ -46,6 +47,7 @@ from perdure.domain.prompt.prompt import (
     messages_of,
     weave,
 )
+from perdure.domain.prompt.whereabouts import times_of
 from perdure.domain.turn.errands import instruction
 from perdure.domain.turn.recovery import (
     Telling,
@@ -60,7 +62,8 @@ shown = words | st.just("")
 
 @st.composite
 def steps(draw: st.DrawFn, turn: TurnId, prefix: str) -> list[AnyEvent]:
-    """Some steps of one attempt: each says something, calls tools, and has its answers."""
+    """Draw some steps of one attempt. Each step says something, calls tools and gets their
+    results."""
     events: list[AnyEvent] = []
     for n in range(draw(st.integers(0, 3))):
         count = draw(st.integers(0, 2))
@@ -81,7 +84,7 @@ def steps(draw: st.DrawFn, turn: TurnId, prefix: str) -> list[AnyEvent]:
 
 @st.composite
 def turns(draw: st.DrawFn, number: int) -> list[Recorded]:
-    """One turn as the journal may hold it: attempts cut anywhere, each call closed."""
+    """Draw one turn as the journal may hold it: attempts cut anywhere, and each call closed."""
     turn = TurnId(f"trn_{number}")
     text = draw(words.filter(str.strip))
     events: list[AnyEvent] = [TurnQueued(turn=turn, message=MessageId(f"msg_{number}"), text=text)]
@@ -126,7 +129,7 @@ def test_any_history_and_one_more_message_is_a_valid_request(
 
 
 def until_cut(turn: list[Recorded]) -> list[Recorded]:
-    """The turn as it was when its last attempt had just ended."""
+    """Return the turn as it was when its last attempt had just ended."""
     cuts = [n for n, each in enumerate(turn, 1) if isinstance(each.event, AttemptInterrupted)]
     return turn[: cuts[-1]]
 
@@ -147,12 +150,38 @@ def test_a_resumed_turn_ends_with_its_note(history: list[list[Recorded]]) -> Non
     assert sum(isinstance(block, Note) for block in blocks_of(request.messages)) == 1
 
 
+def test_a_note_waits_until_every_call_has_its_result() -> None:
+    # The next attempt runs a call that had not started when the process died. A note between the
+    # call and its result would make the request invalid.
+    turn, call = TurnId("trn_1"), ToolCall(id=CallId("call_1"), name="t", arguments="{}")
+    begun = TurnStarted(turn=turn, attempt=1, parent=None, node=NodeId("n"))
+    said = AssistantSaid(turn=turn, attempt=1, message=MessageId("msg_2"), text="", calls=(call,))
+    events: list[AnyEvent] = [
+        TurnQueued(turn=turn, message=MessageId("msg_1"), text="look"),
+        begun,
+        said,
+        AttemptInterrupted(turn=turn, attempt=1, reason=Interruption.CRASH),
+        begun,
+        ToolFinished(turn=turn, call=call.id, ending=CallEnding.RETURNED, result="trees"),
+    ]
+    recorded = [
+        Recorded(session=SessionId("ses"), seq=seq, at=0, event=event)
+        for seq, event in enumerate(events, start=1)
+    ]
+    telling = Telling(interruptions=(recorded[3],))
+
+    messages = messages_with_notes(recorded, telling)
+
+    assert_valid(messages, begins=True)
+    assert [type(block) for block in messages[-1].blocks] == [ResultBlock, Note]
+
+
 @given(histories(), st.data())
 def test_what_happened_in_another_session_is_told_ahead_of_the_message(
     history: list[list[Recorded]], data: st.DataObject
 ) -> None:
-    """Each journal has its own numbers, and they meet: a turn's own events say where its notes
-    stand, and nothing else."""
+    # Each journal has its own numbers, and they may be equal. Only the turn's own events may decide
+    # where its notes stand.
     *before, last = history
     elsewhere = until_cut(data.draw(turns(9)))
     telling = telling_before(elsewhere, Telling(), told_seq=0)
@@ -187,8 +216,8 @@ def has_open_call(turn: Sequence[Recorded]) -> bool:
 def test_the_order_of_an_errand_stays_where_it_was_given(
     turn: list[Recorded], errand: TurnKind, text: str
 ) -> None:
-    """Whatever the errand has done since, and however often it was cut: a model that obeys what it
-    reads last does not begin again after each result."""
+    # The order stays, whatever the errand has done since and however often it was cut: if the order
+    # came last, a model that obeys what it reads last would begin again after each result.
     queued = turn[0].event
     assert isinstance(queued, TurnQueued)
     ordered = msgspec.structs.replace(queued, kind=errand, text=text)
@@ -253,6 +282,43 @@ def test_the_bytes_of_an_earlier_request_begin_every_later_one(
     after = assemble(window_of(history), [QUESTION])
 
     assert after.prefix.startswith(before.prefix)
+
+
+@st.composite
+def days(draw: st.DrawFn) -> list[list[Recorded]]:
+    """Return a history whose messages come minutes, hours or days after each other, also after the
+    clock was set back."""
+    history, at = draw(histories()), draw(st.integers(0, 2_000_000_000_000))
+    later: list[list[Recorded]] = []
+    for turn in history:
+        told = []
+        for recorded in turn:
+            at += draw(st.sampled_from([0, 60_000, 3_000_000, 7_200_000, 90_000_000, -4_000_000]))
+            seq = sum(len(each) for each in later) + recorded.seq
+            told.append(msgspec.structs.replace(recorded, seq=seq, at=max(at, 1)))
+        later.append(told)
+    return later
+
+
+@given(days(), st.sampled_from(["UTC", "UTC+05:30", "UTC-11:00"]), st.data())
+def test_a_change_of_the_day_or_hour_leaves_earlier_bytes_as_they_were(
+    history: list[list[Recorded]], zone: str, data: st.DataObject
+) -> None:
+    earlier = data.draw(st.integers(0, len(history)))
+    times, last = times_of((each for turn in history for each in turn), zone)
+    told = [message for turn in history for message in messages_of(turn, times=times)]
+    at_once = extend(Window(at=last), told, encode=encode)
+
+    grown, begun = Window(), b""
+    for number, turn in enumerate(history):
+        if number == earlier:
+            begun = assemble(grown, [QUESTION]).prefix
+        own, at = times_of(turn, zone, before=grown.at)
+        grown = msgspec.structs.replace(grown, at=at)
+        grown = extend(grown, messages_of(turn, times=own), encode=encode)
+
+    assert grown == at_once
+    assert assemble(grown, [QUESTION]).prefix.startswith(begun)
 
 
 @given(histories())
@@ -327,7 +393,7 @@ forwards = st.lists(
 def test_in_a_group_only_what_was_passed_on_is_told_as_such(
     said: list[tuple[str, list[Forward]]],
 ) -> None:
-    """However many messages became one, and whatever people typed in between."""
+    # This holds however many messages became one, and whatever people typed in between.
     words = one_below_the_other(with_forwards(text, passed_on) for text, passed_on in said)
     turn = TurnId("trn_1")
     queued = TurnQueued(
@@ -339,7 +405,7 @@ def test_in_a_group_only_what_was_passed_on_is_told_as_such(
 
     assert isinstance(block, TextBlock)
     ours = [line for line in block.text.splitlines() if line.lstrip().startswith("[")]
-    leads = [told(each).splitlines()[0] for _, passed_on in said for each in passed_on]
+    leads = [forward_text(each).splitlines()[0] for _, passed_on in said for each in passed_on]
     assert ours == ["[Eve]", *leads]
     for _, passed_on in said:
-        assert all(told(each) in block.text for each in passed_on)
+        assert all(forward_text(each) in block.text for each in passed_on)

@@ -1,4 +1,5 @@
-"""Ids sort by time, text is made storable once, positions read back as they were written."""
+"""Checks that ids sort by time, that text is made storable once, and that positions can be read
+back."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from perdure.domain.turn.watching import Position, position
 
 times = st.integers(0, 2**48 - 1)
 randomness = st.binary(min_size=RANDOM_BYTES, max_size=RANDOM_BYTES)
-# With lone surrogates and U+0000, which platforms do send.
+# Platforms do send lone surrogates and U+0000.
 wild = st.text(st.characters(exclude_categories=[]) | st.sampled_from("\x00\ud800\udc00a"))
 positions = st.builds(
     Position,

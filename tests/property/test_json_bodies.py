@@ -1,4 +1,4 @@
-"""A request's text arrives whole, whatever half characters its JSON holds."""
+"""Checks that a request's text arrives whole, whatever half characters its JSON holds."""
 
 import json
 

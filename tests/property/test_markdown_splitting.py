@@ -1,7 +1,8 @@
-"""Whatever is written, splitting and healing lose no text and show nothing broken.
+"""Checks that splitting and healing lose no text and show nothing broken, whatever is written.
 
-Documents are grown from blocks. What a piece may repeat is written in letters of its own, heads of
-tables in one and info strings in another, so that the rest can be compared letter by letter.
+Documents are made of random blocks. Text that pieces may repeat is written in its own letters (one
+letter for the heads of tables, another for info strings), so that the rest can be compared letter
+by letter.
 """
 
 import re
@@ -82,7 +83,7 @@ nested = st.recursive(
 )
 documents = st.lists(nested, min_size=1, max_size=5).map("\n\n".join)
 
-# Anything at all, with the marks of Markdown more often than chance would have it.
+# Any text, with the marks of Markdown more often than chance would give.
 scraps = st.lists(
     st.one_of(
         st.text(max_size=8),
@@ -113,12 +114,12 @@ SIZES: dict[str, Callable[[str], int]] = {
 
 
 def letters(text: str) -> str:
-    """The text without its marks, and without what pieces may repeat."""
+    """Return the text without its marks, and without what pieces may repeat."""
     return re.sub(rf"[\W_{HEAD}{INFO}]+", "", text)
 
 
 def is_within(part: str, whole: str) -> bool:
-    """Whether the letters of one text stand in the other, in order."""
+    """Tell whether the letters of one text stand in the other, in order."""
     rest = iter(whole)
     return all(letter in rest for letter in part)
 
@@ -192,7 +193,7 @@ def test_a_finished_document_is_not_changed(text: str) -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_every_prefix_of_the_torture_text_can_be_shown(part: int) -> None:
-    """The prefixes of each section, with the section before it for a neighbour."""
+    # Tries the prefixes of each section, with the section before it as context.
     sections = re.split(r"(?m)^(?=##? )", TORTURE)
     for before, section in list(zip(["", *sections], sections, strict=False))[part::4]:
         for end in range(len(section)):
@@ -212,13 +213,13 @@ def test_the_torture_text_is_split_whole(unit: str, limit: int) -> None:
     parts = split(TORTURE, size=SIZES[unit], limit=limit)
     assert is_within(letters(TORTURE), letters("".join(parts)))
     assert all(SIZES[unit](part) <= limit for part in parts)
-    # The frame of the widest fence alone takes more than the least of the limits.
+    # At the smallest limits, the frame of the widest fence alone does not fit.
     if limit >= 200:
         assert all(not (tail := tail_of(part)) or not tail.is_open for part in parts)
 
 
 class Checked(HTMLParser):
-    """Refuses what is not well-formed, not allowed or not closed."""
+    """Refuses HTML that is not well-formed, not allowed or not closed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,7 @@
-"""What a turn needs next is defined wherever it stands, and doing it comes to an end."""
+"""Checks that the next action of a turn is always defined, and that following it comes to an
+end."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 import msgspec
@@ -37,6 +38,7 @@ from perdure.domain.turn.next_action import (
     asks_for_our_tools,
     next_action,
     open_calls,
+    open_question,
     started_calls,
     steps_taken,
 )
@@ -45,9 +47,9 @@ from perdure.domain.turn.turn import State, Turn, evolve, opened
 
 TURN = TurnId("trn_1")
 STEPS_MAX = 4
-# How an attempt is cut short: before anything was written, or after this many of its writes.
+# Where each attempt is cut: before it writes anything, or after this many writes.
 cuts = st.lists(st.integers(0, 6), max_size=3)
-# How many tools each model call asks for; the one behind the last answers.
+# How many tools each model call asks for. The model call after the last of them answers.
 asked = st.lists(st.integers(0, 3), max_size=6)
 
 
@@ -64,18 +66,19 @@ def question(about: ToolCall) -> AnswerAwaited:
 class Story:
     """Runs a turn by what `next_action` says, with attempts that are cut short."""
 
-    def __init__(self, asks: list[int], cuts: list[int], *, first: TurnQueued) -> None:
-        self.events: list[AnyEvent] = [first]
+    def __init__(self, asks: list[int], cuts: list[int], *, events: Sequence[AnyEvent]) -> None:
+        self.events = list(events)
         self.ran: list[CallId] = []
         self.model_calls = 0
         self._asks = iter(asks)
         self._cuts = iter(cuts)
-        self._numbers = count()
+        self._numbers = count(100 * len(self.events))
         self._left: int | None = None
         self.known = TurnFacts(steps_max=STEPS_MAX)
 
     def run(self) -> None:
-        self._start(1)
+        """Go on where the events end, as a process does that finds them, until nothing is left."""
+        self._go_on()
         for _ in range(200):
             action = next_action(self.events, self.known)
             if action is None:
@@ -83,26 +86,51 @@ class Story:
             self._follow(action)
         pytest.fail(f"it does not end: {self.events}")
 
-    def _start(self, attempt: int) -> None:
+    def _go_on(self) -> None:
+        match life_of(self.events).state:
+            case State.SETTLED:
+                return
+            case State.RUNNING:
+                self._interrupt()
+            case State.INTERRUPTED:
+                self.events.append(TurnRequeued(turn=TURN, reason=Interruption.CRASH))
+            case State.WAITING:
+                self._answer()
+            case State.QUEUED:
+                pass
+        self._start()
+
+    def _start(self) -> None:
+        attempt = life_of(self.events).attempts + 1
         started = TurnStarted(turn=TURN, attempt=attempt, parent=None, node=NodeId("nod_1"))
         self.events.append(started)
         self._left = next(self._cuts, None)
 
-    def _write(self, *events: AnyEvent) -> bool:
-        """Write, unless the attempt is cut before that. Then the next one begins."""
-        if self._left is None or self._left > 0:
-            self.events += events
-            self._left = None if self._left is None else self._left - 1
-            return True
-        attempt = sum(isinstance(each, TurnStarted) for each in self.events)
+    def _interrupt(self) -> None:
+        """Close what had begun, and put the turn back in line."""
+        attempt = life_of(self.events).attempts
         begun = started_calls(self.events)
         cut = [each for each in open_calls(self.events) if each.id in begun]
         self.events += [closed(TURN, each.id, CallEnding.UNKNOWN) for each in cut]
         reason = Interruption.CRASH
         self.events.append(AttemptInterrupted(turn=TURN, attempt=attempt, reason=reason))
         self.events.append(TurnRequeued(turn=TURN, reason=reason))
+
+    def _answer(self) -> None:
+        asked = open_question(self.events)
+        assert asked is not None
+        self.events.append(AnswerReceived(turn=TURN, question=asked.question, answer="yes"))
+
+    def _write(self, *events: AnyEvent) -> bool:
+        """Write the events and return True. If the attempt is cut first, begin the next attempt and
+        return False."""
+        if self._left is None or self._left > 0:
+            self.events += events
+            self._left = None if self._left is None else self._left - 1
+            return True
+        self._interrupt()
         self.known = msgspec.structs.replace(self.known, heard=None)
-        self._start(attempt + 1)
+        self._start()
         return False
 
     def _follow(self, action: object) -> None:
@@ -115,11 +143,8 @@ class Story:
                         return
             case AwaitAnswer(question=asked):
                 if self._write(asked):
-                    attempt = sum(isinstance(each, TurnStarted) for each in self.events)
-                    self.events.append(
-                        AnswerReceived(turn=TURN, question=asked.question, answer="yes")
-                    )
-                    self._start(attempt + 1)
+                    self._answer()
+                    self._start()
             case Say(reason=reason):
                 self._write(TurnSettled(turn=TURN, outcome=Outcome.DONE, reason=reason))
             case Settle(outcome=outcome, reason=reason):
@@ -137,7 +162,7 @@ class Story:
         message = MessageId(f"msg_{next(self._numbers)}")
         said = AssistantSaid(turn=TURN, attempt=1, message=message, text="", calls=calls)
         if self._write(said):
-            # Every other call is one that somebody must be asked about.
+            # A person must be asked about every second call.
             more = tuple(question(each) for each in calls[1::2])
             questions = (*self.known.questions, *more)
             self.known = msgspec.structs.replace(self.known, questions=questions)
@@ -155,8 +180,19 @@ def queued(**more: object) -> TurnQueued:
     return msgspec.convert({"turn": TURN, "message": "msg_0", "text": "hi", **more}, TurnQueued)
 
 
+def life_of(events: Sequence[AnyEvent]) -> Turn:
+    """Fold the turn by the machine. Raises `Corrupt` if an event is not legal."""
+    first = events[0]
+    assert isinstance(first, TurnQueued)
+    turn = opened(first)
+    for event in events[1:]:
+        if isinstance(event, TurnEvent):
+            turn = evolve(turn, event)
+    return turn
+
+
 def told(asks: list[int], cuts: list[int]) -> Story:
-    story = Story(asks, cuts, first=queued())
+    story = Story(asks, cuts, events=[queued()])
     story.run()
     return story
 
@@ -171,13 +207,7 @@ def test_a_turn_that_is_followed_settles_and_its_story_is_a_life(
 ) -> None:
     story = told(asks, cuts)
 
-    first = story.events[0]
-    assert isinstance(first, TurnQueued)
-    turn: Turn = opened(first)
-    for event in story.events[1:]:
-        if isinstance(event, TurnEvent):
-            turn = evolve(turn, event)
-    assert turn.state is State.SETTLED
+    assert life_of(story.events).state is State.SETTLED
     assert open_calls(story.events) == ()
 
 
@@ -203,6 +233,57 @@ def test_every_prefix_has_a_next_action_and_only_a_settled_one_has_none(
         assert (action is None) == is_settled
 
 
+@given(asked, cuts, asked, cuts)
+def test_from_every_prefix_the_turn_goes_on_until_it_is_settled(
+    asks: list[int], cuts: list[int], asks_then: list[int], cuts_then: list[int]
+) -> None:
+    """Check that a new attempt can begin anywhere, and runs nothing that has run before."""
+    story = told(asks, cuts)
+
+    for events in prefixes(story):
+        again = Story(asks_then, cuts_then, events=events)
+        again.known = msgspec.structs.replace(story.known, heard=None)
+        again.run()
+
+        assert again.events[: len(events)] == events
+        assert life_of(again.events).state is State.SETTLED
+        assert open_calls(again.events) == ()
+        began = [event.call for event in again.events if isinstance(event, ToolStarted)]
+        results = [event.call for event in again.events if isinstance(event, ToolFinished)]
+        assert len(set(began)) == len(began)
+        assert len(set(results)) == len(results)
+
+
+@given(asked, cuts)
+def test_a_turn_whose_answer_has_come_goes_on_with_the_call(
+    asks: list[int], cuts: list[int]
+) -> None:
+    story = told(asks, cuts)
+    known = msgspec.structs.replace(story.known, heard=None)
+
+    for events in prefixes(story):
+        if isinstance(events[-1], AnswerReceived):
+            (asked,) = [each for each in events if isinstance(each, AnswerAwaited)][-1:]
+            action = next_action(events, known)
+            assert isinstance(action, RunCalls)
+            assert action.calls[0].id == asked.call
+
+
+@given(asked, cuts)
+def test_no_call_that_somebody_must_be_asked_about_runs_before_the_answer(
+    asks: list[int], cuts: list[int]
+) -> None:
+    story = told(asks, cuts)
+
+    about = {each.call: each.question for each in story.known.questions}
+    answered: set[QuestionId] = set()
+    for event in story.events:
+        if isinstance(event, AnswerReceived):
+            answered.add(event.question)
+        if isinstance(event, ToolStarted) and event.call in about:
+            assert about[event.call] in answered
+
+
 @given(asked, cuts)
 def test_the_model_is_not_asked_while_a_call_or_a_question_is_open(
     asks: list[int], cuts: list[int]
@@ -218,7 +299,7 @@ def test_the_model_is_not_asked_while_a_call_or_a_question_is_open(
 
 @given(st.integers(1, 3))
 def test_between_a_result_and_the_next_model_call_nothing_is_repeated(calls: int) -> None:
-    """Cut right there, the turn goes on with the model call and not with the tool's."""
+    # An attempt that is cut at this point goes on with the model call and not with the tool's.
     story = told([calls], [1 + 2 * calls])
 
     assert len(story.ran) == calls

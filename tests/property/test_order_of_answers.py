@@ -1,9 +1,9 @@
-"""What was said earlier is answered earlier, whatever happens in between.
+"""Checks that an earlier message is answered earlier, whatever happens in between.
 
-People say things in every busy mode, and by command; turns are claimed, take what was said to them,
-end, are stopped, crash and are given up. Whatever the order of all this is, messages are begun in
-the order in which they came. Only a word that its author has explicitly steered past others
-(`/steer`), and that a turn has really taken, may be earlier.
+People write in every busy mode, and by command. Turns are claimed, take steers, end, are stopped,
+crash and are given up. Whatever the order of all this is, messages are begun in the order in which
+they came. There is one exception: a message that its author explicitly steered past others
+(`/steer`) and that a turn has really taken may be earlier.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from perdure.ports.records.history import Page
 from perdure.ports.turns.turns import Claimed
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.stores import GO_ON, message, only, settle
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.stores import GO_ON, message, only, settle
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 ATTEMPTS_MAX = 2
 SAY = {
@@ -40,7 +40,7 @@ STEPS = [*SAY, "claim", "claim", "take", "settle", "settle", "stop", "park", "re
 
 
 class Talk:
-    """One conversation of two people, on a store that is closed and opened again."""
+    """Runs one conversation of two people, on a store that is closed and opened again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -173,5 +173,5 @@ SHORTEST = {
 
 @pytest.mark.parametrize("name", SHORTEST)
 def test_a_word_that_was_not_taken_keeps_its_place(name: str) -> None:
-    """The shortest ways in which one used to lose it."""
+    # These are the shortest sequences that once made a message lose its place.
     asyncio.run(play(SHORTEST[name].split()))

@@ -1,9 +1,9 @@
-"""Whatever happens to a conversation, its next request is one that every strict provider takes.
+"""Checks that every strict provider takes the next request, whatever happened to a conversation.
 
-Messages, steers, stops, newer messages, commands, errands, kills at any moment, resumptions, tool
-calls with sane and odd arguments, cut and silent streams: a random sequence of them goes through
-the real engine and the real store. Each request that the agent gets is put into the words of three
-wires and judged by rules that only judge: nothing on the way repairs anything.
+A random sequence of messages, steers, stops, newer messages, commands, errands, kills at any
+moment, resumptions, tool calls with sane and odd arguments, and cut and silent streams goes through
+the real engine and the real store. Each request that the agent gets is translated for three wires
+and judged by rules that only judge: nothing repairs the request on the way.
 """
 
 import asyncio
@@ -42,6 +42,7 @@ from perdure.domain.prompt.prompt import (
     ResultBlock,
     Role,
     TextBlock,
+    ThoughtBlock,
 )
 from perdure.domain.turn.errands import instruction
 from perdure.domain.turn.recovery import Policy, Resume
@@ -54,20 +55,20 @@ from perdure.ports.turns.agent import Work
 from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.stores import admitted
-from perdure.testkit.system import SeededEntropy, VirtualClock
-from perdure.testkit.wire_rules import (
+from perdure.testkit.models.wire_rules import (
     anthropic_violations,
     gemini_violations,
     openai_violations,
 )
+from perdure.testkit.simulator.stores import admitted
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 SETTINGS = ChatSettings(base_url="http://127.0.0.1:1/v1", model="strict")
 HANGS = "hang"
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """One model call: a text, then a wait for its release, then calls or an end."""
+    """Describes one model call: a text, then a wait for its release, then calls or an end."""
 
     text: str = ""
     hangs: bool = False
@@ -76,21 +77,23 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Say(msgspec.Struct, frozen=True):
+    """Sends a message."""
+
     text: str
     busy: Busy
     has_picture: bool = False
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """Of the turn at work, or of what waits first."""
+    """Stops the turn at work, or the first one that waits."""
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Whatever hangs goes on."""
+    """Releases everything that hangs."""
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """After so many rounds of the loop, wherever everybody stands by then."""
+    """Kills the process after this many rounds of the loop, wherever its tasks are by then."""
 
     rounds: int
 
@@ -140,7 +143,7 @@ POLICIES = st.builds(
 
 
 class Gate:
-    """Where answers and tools wait."""
+    """Makes answers and tools wait until it is released."""
 
     def __init__(self) -> None:
         self.waiting = 0
@@ -159,7 +162,7 @@ class Gate:
 
 
 class NeutralAgent:
-    """Gives the drawn answers and keeps each request whole, in no provider's words: an encoded
+    """Gives the drawn answers and keeps each request whole, in no provider's format: an encoded
     message is its number."""
 
     def __init__(self, gate: Gate, answers: Iterator[Answer]) -> None:
@@ -193,6 +196,8 @@ class NeutralAgent:
 
 
 class HangingTools:
+    """Serves tools, of which some wait until the gate is released."""
+
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
@@ -209,7 +214,7 @@ class HangingTools:
 
 
 class World:
-    """One conversation, through as many processes as it takes."""
+    """Runs one conversation through as many processes as it takes."""
 
     def __init__(self, folder: Path, policy: Policy, answers: Sequence[Answer]) -> None:
         self.gate = Gate()
@@ -222,7 +227,7 @@ class World:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def begin(self) -> None:
-        """A process starts, and picks up what the one before left."""
+        """Start a process, and let it pick up what the one before left."""
         path = self._folder / "perdure.db"
         self.store = Store(
             SqliteDriver(path, synchronous="OFF"),
@@ -297,11 +302,11 @@ class World:
                 await self._stop_turn(unsettled[0].id)
 
     async def _stop_turn(self, turn: TurnId) -> None:
-        with suppress(Conflict):  # it was faster
+        with suppress(Conflict):  # the turn ended first
             await self.parts.door.stop(turn, by=None)
 
     async def come_to_a_halt(self) -> None:
-        """Until every turn that could be begun has ended, or hangs."""
+        """Run until every turn that could be begun has ended, or hangs."""
         async with asyncio.timeout(10):
             while True:
                 fetched = await self.parts.fetching.step()
@@ -320,7 +325,7 @@ class World:
                 await self.come_to_a_halt()
 
     async def kill(self) -> None:
-        """Nobody gets to say a last word."""
+        """Kill the process: every task is cancelled before it can write anything more."""
         for task in self._tasks:
             task.cancel()
         ended = await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -335,7 +340,8 @@ class World:
         return [view.id for view in views]
 
     async def faults(self) -> list[str]:
-        """What is wrong with what is stored, and turns that failed by a fault of our own."""
+        """Return what is wrong with the stored sessions, and the turns that failed by an error of
+        the gateway."""
         found: list[str] = []
         for session in await self._sessions():
             record = await self.store.diagnostics.record(session)
@@ -356,7 +362,7 @@ def _then_plain(answers: Sequence[Answer]) -> Iterator[Answer]:
 
 @pytest.fixture(scope="module")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Migrated once; each example takes a copy."""
+    """Return a migrated database without a row. Each example takes a copy."""
     folder = tmp_path_factory.mktemp("empty")
 
     async def make() -> None:
@@ -376,8 +382,8 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def live(
     folder: Path, policy: Policy, answers: Sequence[Answer], deeds: Sequence[Deed]
 ) -> tuple[NeutralAgent, list[str]]:
-    """Whoever was asked for a whole life, with a last message at its end; and what is wrong with
-    it."""
+    """Play all deeds and a last message. Returns the agent with the requests it got, and the
+    faults."""
     world = World(folder, policy, answers)
     await world.begin()
     try:
@@ -391,7 +397,8 @@ async def live(
 
 
 def chat_body(api: str, messages: Sequence[PromptMessage]) -> object:
-    """By the real wire, as if half of the messages had been encoded long ago."""
+    """Return a request's body by the real wire, as if half of the messages had been encoded long
+    ago."""
     dialect = DIALECTS[api]
     kept = len(messages) // 2
     request = ModelRequest(
@@ -403,7 +410,8 @@ def chat_body(api: str, messages: Sequence[PromptMessage]) -> object:
 
 
 def gemini_body(messages: Sequence[PromptMessage]) -> dict[str, Any]:
-    """One content for each message; what follows tool results stands in one of its own."""
+    """Return a Gemini request with one content for each message. What follows tool results stands
+    in a content of its own."""
     names: dict[str, str] = {}
     contents: list[dict[str, Any]] = []
     for message in messages:
@@ -419,6 +427,8 @@ def _gemini_part(block: PromptBlock, names: dict[str, str]) -> dict[str, Any]:
     match block:
         case TextBlock(text) | Note(text):
             return {"text": text}
+        case ThoughtBlock(body=body):
+            return {"text": body, "thought": True}
         case CallBlock(id=call, name=name, arguments=arguments):
             names[call] = tool_name(name)
             args = msgspec.json.decode(arguments_object(arguments))
@@ -460,7 +470,7 @@ def test_every_request_is_one_that_strict_providers_take(
 
 
 def recovery_notes(messages: Sequence[PromptMessage]) -> list[Note]:
-    """Every note but an errand's order."""
+    """Return every note except an errand's order."""
     queued = [
         TurnQueued(turn=TurnId("t"), message=MessageId("m"), text="", kind=errand)
         for errand in TurnKind

@@ -1,4 +1,5 @@
-"""However the network cuts a stream the same answer comes out; a broken one is no success."""
+"""Checks that a stream gives the same answer however the network cuts it, and that a broken stream
+is never a success."""
 
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.agents.chat.answer import Garbage
+from perdure.agents.chat.answer.answer import Garbage
 from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.intake import AnswerIntake
 from perdure.agents.chat.sse import EVENT_BYTES_MAX, EventSplitter, TooLong
@@ -16,14 +17,14 @@ from perdure.domain.journal.events import Usage
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.stream import AgentCall
-from perdure.testkit.model_script import (
+from perdure.testkit.models.model_script import (
     ScriptedAnswer,
     ScriptedDialect,
     ScriptedRequest,
     call_tools,
     say,
 )
-from perdure.testkit.model_wire import anthropic_stream, openai_stream
+from perdure.testkit.models.model_wire import anthropic_stream, openai_stream
 
 STREAMS = {ScriptedDialect.OPENAI: openai_stream, ScriptedDialect.ANTHROPIC: anthropic_stream}
 FINISH = {
@@ -68,6 +69,8 @@ def stream(answer: ScriptedAnswer, dialect: ScriptedDialect) -> bytes:
 
 
 class Outcome(NamedTuple):
+    """Holds everything that can be read from an answer, for comparison."""
+
     text: str
     reason: StopReason | None
     calls: tuple[AgentCall, ...]
@@ -77,7 +80,8 @@ class Outcome(NamedTuple):
 
 
 def outcome(pieces: list[bytes], dialect: ScriptedDialect) -> Outcome:
-    """Everything an answer holds after these reads, and whether it was garbage."""
+    """Read the pieces. Returns everything the answer holds after them, and whether it was
+    garbage."""
     intake = AnswerIntake(DIALECTS[dialect])
     answer, said, is_garbage = intake.answer, "", False
     try:
@@ -140,7 +144,7 @@ def test_a_cut_is_a_finish_only_after_the_marker(
 ) -> None:
     data = stream(answer, dialect)
     text = answer.text.replace("\0", "\ufffd")
-    # The marker counts from the blank line that ends its event.
+    # The marker counts only from the blank line that ends its event.
     marker = data.index(b"\n\n", data.index(FINISH[dialect])) + 2
 
     for cut in range(len(data) + 1):

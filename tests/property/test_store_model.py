@@ -1,7 +1,7 @@
-"""The store does what a few lines of plain Python say it does, whatever is done to it.
+"""Compares the store with a few lines of plain Python, whatever is done to it.
 
-The model holds sessions as lists of turns. Hypothesis tries sequences of operations and crashes;
-after each of them the store must show what the model shows, and the checker must find nothing.
+The model holds sessions as lists of turns. Hypothesis tries sequences of operations and crashes.
+After each of them the store must show what the model shows, and the checker must find nothing.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from perdure.domain.outcomes import Busy, Interruption, Outcome
 from perdure.ports.turns.turns import Claimed
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.stores import GO_ON, flush, message, only, settle
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.stores import GO_ON, flush, message, only, settle
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 T = TypeVar("T")
 PLACES = ("home", "work")
@@ -39,6 +39,8 @@ SUSPECT = 2
 
 @dataclass
 class ModelTurn:
+    """Represents a turn and its attempts."""
+
     id: TurnId
     text: str
     state: str = "queued"
@@ -65,6 +67,8 @@ class ModelTurn:
 
 @dataclass
 class ModelSession:
+    """Represents a session as a list of turns, and its strikes."""
+
     id: SessionId
     turns: list[ModelTurn] = field(default_factory=list)
     strikes: int = 0
@@ -84,7 +88,8 @@ class ModelSession:
     def interrupt(
         self, turn: ModelTurn, *, at: int, counts: bool, is_spared: bool = False
     ) -> list[ModelTurn]:
-        """The turns that move on to another session."""
+        """Interrupt a turn. Returns the turns that move to another session, if this turn is given
+        up."""
         turn.end_attempt()
         turn.state = "interrupted"
         turn.longest = max(turn.longest, at - turn.began)
@@ -98,7 +103,8 @@ class ModelSession:
         return moved
 
     def replaced_by(self, busy: Busy) -> tuple[ModelTurn, str] | None:
-        """The turn that a new message would end, and how."""
+        """Return the turn that a new message would end, and its outcome, or None if there is
+        none."""
         started = next((turn for turn in self.open_turns if turn.attempts), None)
         if started is None:
             return None
@@ -112,6 +118,8 @@ class ModelSession:
 
 
 class StoreMachine(RuleBasedStateMachine):
+    """Draws operations and crashes, and compares the store with the model after each."""
+
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
@@ -190,7 +198,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:
-        """A platform delivers again what it had delivered."""
+        """Deliver an update again, as a platform may do."""
         key = data.draw(st.sampled_from(sorted(self.sent)))
         external_id, place, text = key.split(" ", 2)
         update = message(self.ada, text, external_id=external_id, place=place)
@@ -259,7 +267,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.must_be_fenced(claimed)
 
     def move_on(self, session: ModelSession, turns: list[ModelTurn]) -> None:
-        """What waits behind a turn that is given up goes on in a session of its own."""
+        """Move the turns that waited behind a given-up turn to the session that follows."""
         if not turns:
             return
         place = next(place for place, live in self.live.items() if live is session)
@@ -271,7 +279,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """Die, begin again, clean up."""
+        """Kill the process, start another and clean up after the first."""
         owned = self.at_work
         before = [turn.claimed for _, turn in owned]
         self.run(self.store.close())
@@ -291,14 +299,15 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.05, 1, 100]))
     def time_passes(self, seconds: float) -> None:
-        """While the node says that it lives."""
+        """Let time pass while the node renews its lease."""
         self.clock.advance(seconds)
         assert self.run(self.store.nodes.beat())
 
     @rule()
     def resume(self) -> None:
-        """All at once, except sessions that crashed before: last, and each of them alone until it
-        has lived longer than it ever did, a minute at most."""
+        """Resume turns: all at once, except in sessions that crashed before. Those come last and
+        one at a time: the next one waits until this one has lived longer than it ever did, a minute
+        at most."""
         resumed = self.run(self.store.nodes.resume(GO_ON, limit=100))
         went_on = {event.turn for event in only(TurnRequeued, resumed.recorded)}
         waiting = [(s, t) for s, t in self.open_turns if t.state == "interrupted"]

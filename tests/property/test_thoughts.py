@@ -1,4 +1,5 @@
-"""However a text is cut, the same of it is thought, and nothing else of it is lost."""
+"""Checks that the same text counts as thought however an answer is cut, and that nothing else is
+lost."""
 
 import re
 import time
@@ -8,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from perdure.agents.chat.thoughts import ThoughtScanner
+from perdure.agents.chat.answer.thoughts import ThoughtScanner
 
 CASES = {
-    # What the model wrote, and what of it people are told.
+    # What the model wrote, and what of it people are shown.
     "<think>hm</think>Blue.": "Blue.",
     "<think>\nhm\n</think>\n\nBlue.\n": "Blue.\n",
     "\n <think>hm</think> Blue.": "Blue.",
@@ -29,7 +30,7 @@ CASES = {
     "<": "<",
     " \n ": " \n ",
     "": "",
-    # In the middle of an answer.
+    # Thoughts in the middle of an answer.
     "Hello <think>secret plan</think>there": "Hello there",
     "Hello <THINKING>hm</thinking> there": "Hello  there",
     "A<think>b</think>C<thinking>d</thinking>E": "ACE",
@@ -40,21 +41,21 @@ CASES = {
     "A <think>```\nb</think>C <think>d</think>": "A C ",
     "A <think foo=1>b</think>": "A <think foo=1>b</think>",
     "A < b <think>c</think>": "A < b ",
-    # Unclosed.
+    # Thoughts that are never closed.
     "the <think> tag is used for\n\nthoughts": "the <think> tag is used for\n\nthoughts",
     "- <think>": "- <think>",
     "the <think> and </thi": "the <think> and </thi",
     "A.\n<think>hm, and it never": "A.\n",
     "A.\n\n  <think>hm</think> <think>never": "A.\n\n   ",
     "The tag is:\n<think>": "The tag is:\n<think>",
-    # Lines of its own.
+    # Thoughts on lines of their own.
     "A.\n<think>b</think>\nC.": "A.\nC.",
     "A.\n\n<think>b</think>\nC.": "A.\n\nC.",
     "A.\n<think>b</think>\n\n    C": "A.\n\n    C",
     "A.\n\n  <think>b</think>\n\n<think>c</think>\n\nD.": "A.\n\nD.",
     "A.\n<think>b</think> C.": "A.\n C.",
     "A.\n\n\n\nB.": "A.\n\n\n\nB.",
-    # Code.
+    # Tags within code.
     "```\n<think>hm</think>\n```": "```\n<think>hm</think>\n```",
     "`<think>` opens a thought.": "`<think>` opens a thought.",
     "Use `<think>` and `</think>`. <think>a</think>B": "Use `<think>` and `</think>`. B",
@@ -93,8 +94,8 @@ def scanned(texts: list[str], *, is_finished: bool = True) -> str:
 
 
 def expected(text: str, *, is_finished: bool) -> str:
-    """The same rules over a whole text, in the plainest way: step by step, looking back at all that
-    was told and forward over all that is left."""
+    """Return what people are shown, by the same rules applied to the whole text in the simplest
+    way: step by step, looking back at all that was shown and forward over all that is left."""
     told, rest, lone, has_tag = "", text, "", False
     while rest:
         line = told.rpartition("\n")[2]
@@ -124,7 +125,7 @@ def expected(text: str, *, is_finished: bool) -> str:
 
 
 def with_gap(told: str, behind: str) -> str:
-    """White space behind a thought that began a line, added to what was told before it."""
+    """Return the shown text with the white space behind a thought that began a line."""
     *_, indent = behind.split("\n")
     if indent == behind:
         return told + behind
@@ -135,7 +136,7 @@ def with_gap(told: str, behind: str) -> str:
 
 
 def code_at(text: str, *, may_fence: bool) -> str:
-    """The code that begins here, with its marks; empty if none does."""
+    """Return the code that begins here, with its marks, or an empty string if none does."""
     fence = re.match(r"(`{3,})[^`\n]*(\n|\Z)|(~{3,})[^\n]*(\n|\Z)", text)
     if fence and may_fence:
         mark = fence[1] or fence[3]
@@ -153,7 +154,7 @@ def code_at(text: str, *, may_fence: bool) -> str:
 
 
 @pytest.mark.parametrize(("written", "told"), CASES.items())
-def test_what_is_told_of_an_answer_with_thoughts(written: str, told: str) -> None:
+def test_people_are_shown_an_answer_without_its_thoughts(written: str, told: str) -> None:
     assert scanned([written]) == told
     assert scanned(list(written)) == told
     assert expected(written, is_finished=True) == told

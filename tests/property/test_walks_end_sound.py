@@ -1,10 +1,10 @@
-"""Whatever people do and whenever the process dies, `perdure verify` finds nothing to complain of.
+"""Checks that `perdure verify` finds no problem, whatever people do and whenever the process dies.
 
-A walk draws its steps from the run's seed: people say, edit, delete and command in several places
-at once, turns are begun, shown and settled, files come or are lost, the process is killed, and what
-is killed too often is given up. Nothing here knows what should come of a step; that is left
-to the checks that `perdure verify` makes. In the end everything that waits is answered, so that no
-walk ends with a turn that nobody could ever claim.
+A walk draws its steps from the run's seed. People write, edit, delete and command in several places
+at once; turns are begun, shown and settled; files come or are lost; the process is killed, and
+turns that are interrupted too often are given up. The walk does not know what each step should
+result in: that is left to the checks of `perdure verify`. At the end everything that waits is
+answered, so that no walk ends with a turn that nobody could ever claim.
 """
 
 import random
@@ -34,8 +34,8 @@ from perdure.ports.people.principals import Principal
 from perdure.ports.records.media import Fetch, FetchedFile
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
-from perdure.testkit.stores import GO_ON, flush, problems_of, reply_id
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.stores import GO_ON, flush, problems_of, reply_id
+from perdure.testkit.simulator.system import VirtualClock
 
 
 class Home(Protocol):
@@ -43,7 +43,7 @@ class Home(Protocol):
 
 
 class Room(NamedTuple):
-    """A place where people talk."""
+    """Describes a place where people talk."""
 
     address: Address
     kind: str
@@ -68,18 +68,18 @@ COMMANDS: Final = [
 ]
 CODE: Final = re.compile(r"Say /link (\w+)")
 EDITS: Final = ["tea", "rain", "snow", "", "/stop"]
-# How far back people edit, delete, repeat and stop.
+# How many of the newest messages people edit, delete, repeat and stop.
 LATELY: Final = 12
-# Steps between two looks at everything.
+# The number of steps between two checks of everything.
 A_WHILE: Final = 10
 REST_MAX: Final = 300
 QUEUE_MAX: Final = 1000
-# How many of the last steps are told when a walk fails.
+# How many of the last steps are reported when a walk fails.
 TOLD_MAX: Final = 60
 
 
 class Walk:
-    """Does one thing after another to a store, whatever comes of it."""
+    """Does one step after another to a store, and accepts whatever results."""
 
     def __init__(
         self, store: Store, reopen: Reopen, clock: VirtualClock, dice: random.Random
@@ -116,7 +116,7 @@ class Walk:
         ]
 
     async def go(self, steps: int) -> None:
-        """Walk, look at everything now and then, come to rest and look again."""
+        """Take the steps, check everything now and then, come to rest and check again."""
         try:
             await self.begin()
             for number in range(1, steps + 1):
@@ -164,7 +164,7 @@ class Walk:
         self.story.append(what)
 
     async def _take(self, update: Update) -> Accepted:
-        """Let the gateway take an update, with room to begin its turn at once or without."""
+        """Accept an update. Sometimes its turn may begin in the same transaction."""
         self._sent.append(update)
         if self._dice.random() < 0.3:
             received = await self.store.inbox.accept_and_start(
@@ -214,7 +214,7 @@ class Walk:
         await self._take(msgspec.structs.replace(update, attachments=files))
 
     async def _steer(self) -> None:
-        """Somebody has more to say to a turn at work."""
+        """Send a message to a turn at work."""
         claimed = self._one_at_work()
         for room in self._rooms:
             if claimed is not None and room.address == claimed.address:
@@ -226,7 +226,7 @@ class Walk:
         await self._take(self._update(room, UpdateKind.MESSAGE, text))
 
     async def _link(self) -> None:
-        """One private place goes on with the conversation of the other."""
+        """Let one private place go on with the conversation of the other."""
         private = [room for room in self._rooms if room.kind != GROUP]
         here, there = self._dice.sample(private, 2)
         offered = await self._take(self._update(here, UpdateKind.MESSAGE, "/link"))
@@ -235,7 +235,7 @@ class Walk:
             await self._take(self._update(there, UpdateKind.MESSAGE, f"/link {code[1]}"))
 
     async def _album(self) -> None:
-        """Several pictures sent as one, perhaps with something between them."""
+        """Send several pictures as one album, perhaps with other messages between them."""
         room, name = self._dice.choice(self._rooms), f"album{len(self._sent)}"
         first = self._update(room, UpdateKind.MESSAGE, "look")
         for n in range(self._dice.choice([2, 2, 3])):
@@ -298,7 +298,7 @@ class Walk:
         return self._dice.choice(self._turns[-LATELY:]) if self._turns else None
 
     async def _send(self) -> None:
-        """Somebody elsewhere says something in a place."""
+        """Send a message to a place from elsewhere."""
         assert self._operator is not None
         place = self._dice.choice(["ada", "club"])
         sending = OutgoingMessage(
@@ -342,7 +342,7 @@ class Walk:
             self._tell(f"flush {turn}")
 
     async def _show(self) -> None:
-        """What is durable already is seen on a platform, or goes ahead of the rest."""
+        """Show the stored text of a turn at work on its platform."""
         claimed = self._one_at_work()
         if claimed is None or claimed.address.adapter == HTTP or _is_errand(claimed):
             return
@@ -428,7 +428,7 @@ class Walk:
         self._forget(claimed.lease.turn)
 
     async def _kill(self) -> None:
-        """The process dies without a word, and the next one looks after what it left."""
+        """Kill the process, and let the next one clean up after it."""
         self._tell("kill")
         self.store = await self._reopen()
         self._claimed, self._fetches = {}, []
@@ -438,7 +438,7 @@ class Walk:
             await self.store.outbox.record(part.id, PartState.UNKNOWN)
 
     async def _doom(self) -> None:
-        """Some turn ends the process whenever it is tried."""
+        """Kill the process whenever some turn is tried, until that turn is given up."""
         for _ in range(self._attempts_max + 1):
             for each in await self.store.turns.claim(limit=3):
                 self._hold(each)
@@ -460,12 +460,12 @@ class Walk:
         assert found.violations == []
 
     async def _compare(self) -> None:
-        """An operator who looks at one session sees of it what `verify` sees."""
+        """Check that an operator who looks at one session sees the same as `verify`."""
         for session in await self.store.audit.batch(after=None, only_new=False):
             assert await problems_of(self.store, session) == []
 
     async def _rest(self) -> None:
-        """Nothing more happens but that everything is answered."""
+        """Run without new input until everything is answered."""
         for _ in range(REST_MAX):
             counts = await self.store.diagnostics.counts()
             waiting = counts.queued + counts.running + counts.interrupted
@@ -502,7 +502,7 @@ async def walk(store: Store, reopen: Reopen, clock: VirtualClock, seed: int, ste
 
 
 @pytest.mark.parametrize("number", range(4))
-async def test_on_either_database(
+async def test_every_walk_ends_sound_on_either_database(
     store: Store, restart: Reopen, clock: VirtualClock, home: Home, seed: int, number: int
 ) -> None:
     await walk(store, restart, clock, seed, 40 if home.is_shared else 150)
@@ -510,7 +510,7 @@ async def test_on_either_database(
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("number", range(25))
-async def test_on_either_database_for_long(
+async def test_every_walk_ends_sound_on_either_database_for_long(
     store: Store, restart: Reopen, clock: VirtualClock, home: Home, seed: int, number: int
 ) -> None:
     await walk(store, restart, clock, seed, 200 if home.is_shared else 600)

@@ -1,7 +1,7 @@
-"""Wires the real gateway into the worlds of the crash simulator (`perdure.testkit.world`).
+"""Runs the real gateway in the worlds of the crash simulator (`testkit/simulator/world.py`).
 
-A test asks for `simulator` (SQLite) or `simulator_on_postgres`. Fuses are put around every port
-of the store, or into its driver, and around the platform, the model and the files' source.
+A test asks for `simulator` (SQLite) or `simulator_on_postgres`. Fuses are put around every port of
+the store, or into its driver, and around the platform, the model and the files' source.
 """
 
 import os
@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from perdure.app.reading.file_reading import FileReader
 from perdure.app.wiring.assembly import NodeDependencies, compose_node
 from perdure.domain.ids import SessionId
 from perdure.domain.people.access import EVERYBODY, AccessRules, Terms
@@ -26,20 +27,28 @@ from perdure.store.drivers.driver import Driver
 from perdure.store.drivers.postgres import PostgresDriver
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.commits import CountedDriver, FusedDriver
-from perdure.testkit.crash import PORTS, Fuse, FusedAgent, FusedFetcher, FusedPlatform, FusedStore
-from perdure.testkit.node import Process
-from perdure.testkit.stores import OwnedDatabase
-from perdure.testkit.striking import Simulator, StrikePoints
-from perdure.testkit.system import VirtualClock
-from perdure.testkit.world import PLATFORM, HeldAgent, HeldTools, Setup, World
+from perdure.testkit.simulator.commits import CountedDriver, FusedDriver
+from perdure.testkit.simulator.crash import (
+    PORTS,
+    Fuse,
+    FusedAgent,
+    FusedFetcher,
+    FusedPlatform,
+    FusedStore,
+)
+from perdure.testkit.simulator.node import Process
+from perdure.testkit.simulator.pictures import InstantPictures
+from perdure.testkit.simulator.stores import OwnedDatabase
+from perdure.testkit.simulator.striking import Simulator, StrikePoints
+from perdure.testkit.simulator.system import VirtualClock
+from perdure.testkit.simulator.world import PLATFORM, HeldAgent, HeldTools, Setup, World
 
 Before = Callable[[World], Awaitable[None]]
 Tell = Callable[[str], None]
 
 
 class WatchedFeed(Feed):
-    """Somebody watches every conversation."""
+    """Plays a person who watches every conversation and remembers what was shown."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -75,6 +84,7 @@ def surroundings(world: World, store: Store, fuse: Fuse) -> NodeDependencies:
         limits=Limits(drain_timeout_s=0, has_titles=setup.has_titles, recovery=setup.recovery),
         adapters={PLATFORM: FusedPlatform(world.platform, deliveries)},
         sources={PLATFORM: FusedFetcher(world.platform, fuse)},
+        reader=InstantPictures(FileReader()),
         terms=lambda _: Terms(rules=AccessRules(allow=frozenset({EVERYBODY}))),
     )
 
@@ -83,7 +93,7 @@ def surroundings(world: World, store: Store, fuse: Fuse) -> NodeDependencies:
 async def a_process(
     world: World, fuse: Fuse, *, driver: Callable[[], Driver], media: Path
 ) -> AsyncIterator[Process]:
-    """Put the real gateway together on the world's database. Its pumps are the test's to drive."""
+    """Compose the real gateway on the world's database. The test steps its pumps."""
     within: Any = FusedDriver(driver(), fuse) if world.setup.strikes_commits else driver()
     counted: Any = CountedDriver(within, world.commits)
     store = Store(counted, clock=world.clock, entropy=world.entropy, media=media)
@@ -105,11 +115,11 @@ def beginning(
 
 
 async def _nothing_to_bury() -> None:
-    """On SQLite whoever opens the file is alone."""
+    """Do nothing: on SQLite no other process can hold a lease."""
 
 
 class WorldsOnSqlite:
-    """Each world gets a copy of a database, which takes a third of the time of making one."""
+    """Gives each world a copy of one database: copying takes a third of the time of making one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -141,7 +151,7 @@ class WorldsOnSqlite:
 
 
 class WorldsOnPostgres:
-    """All worlds have one database, which is emptied for the next."""
+    """Gives all worlds the same database, and empties it before each."""
 
     def __init__(self, folder: Path, database: OwnedDatabase) -> None:
         self._folder = folder
@@ -159,7 +169,7 @@ class WorldsOnPostgres:
 
 @pytest.fixture
 def choice(request: pytest.FixtureRequest) -> StrikePoints:
-    """Which points this test strikes at."""
+    """Choose the points at which this test strikes."""
     seed = int(os.environ["PERDURE_SEED"])
     strike = os.environ.get("PERDURE_STRIKE", "")
     return StrikePoints(test=request.node.nodeid, seed=seed, strike=strike)
@@ -167,7 +177,7 @@ def choice(request: pytest.FixtureRequest) -> StrikePoints:
 
 @pytest.fixture
 async def tell(request: pytest.FixtureRequest) -> Tell:
-    """Keeps the point at which something broke for the test's report."""
+    """Keep the point at which a promise was broken for the test's report."""
     return lambda point: request.node.user_properties.append(("struck at", point))
 
 

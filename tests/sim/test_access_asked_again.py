@@ -1,8 +1,9 @@
-"""Who may speak is asked again whenever a turn begins, and when somebody's access ends.
+"""Checks that the gateway decides again who may speak when a turn begins, and when somebody's
+access ends.
 
-An engine whose pumps are stepped by hand, so that a test can take away a person's access at any
-moment: in the store or in the configuration, as another process or an editor does, without a word
-to the node.
+The tests step the engine's pumps by hand, so that they can take away a person's access at any
+moment: in the store or in the configuration, as another process or an editor does, without telling
+the node.
 """
 
 import asyncio
@@ -38,10 +39,10 @@ from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import claim_one, settle, turn_of
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.stores import claim_one, settle, turn_of
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 CHAT = "scripted"
 CLUB = "club"
@@ -50,7 +51,7 @@ EVERYWHERE = Page(limit=100, with_unlisted=True)
 
 
 class Held(ScriptedAgent):
-    """Answers at once, while nobody holds it."""
+    """Answers at once, unless a test holds it by clearing `go_on`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,14 +67,14 @@ class Held(ScriptedAgent):
 
 
 class Files(ScriptedPlatform):
-    """A platform whose files are there."""
+    """Gives the same words for every file."""
 
     async def fetch(self, reference: str) -> AsyncGenerator[bytes, None]:
         yield b"words of a file"
 
 
 class World:
-    """One process with a platform and an API."""
+    """Runs one process with a platform and an HTTP API."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = VirtualClock(is_eager=True)
@@ -108,7 +109,7 @@ class World:
         self.parts = compose_node(dependencies, self.supervisor.start, feed=Feed())
 
     async def rest(self) -> None:
-        """Until nothing is left to do."""
+        """Step the pumps until nothing is left to do."""
         for _ in range(30):
             fetched = await self.parts.fetching.step()
             claimed = await self.parts.turns.step()
@@ -119,12 +120,13 @@ class World:
         raise AssertionError("it never came to rest")
 
     async def deliver(self) -> None:
-        """Send what is to be sent already."""
+        """Send everything that can be sent now."""
         while await self.parts.outbox.step():
             pass
 
     async def check(self) -> dict[TurnId, tuple[TurnKind, Outcome | None, str]]:
-        """Every turn there is, by its id: its kind, its outcome and why. All rules are kept."""
+        """Check that no rule is broken. Returns the kind, outcome and reason of every turn, by its
+        id."""
         found = {}
         for view in await self.store.archive.sessions(principal=None, page=EVERYWHERE):
             record = await self.store.diagnostics.record(view.id)
@@ -160,7 +162,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 class Person:
-    """Someone who may speak until `lose_access`. Each way in and out is a class of its own."""
+    """Plays a person who may speak until `lose_access`. Each subclass gains and loses access in
+    another way."""
 
     place = "with ada"
     kind = "private"
@@ -194,12 +197,12 @@ class Person:
         )
 
     async def says(self, text: str) -> Accepted:
-        """It is accepted, and waits for the pump."""
+        """Accept a message of this person, and leave its turn to the pump."""
         return await self.world.store.inbox.accept(self.update(text), queue_max=9, menu=MENU)
 
 
 class WithToken(Person):
-    """Over HTTP."""
+    """Plays a person who speaks over HTTP with a token."""
 
     kind = ""
 
@@ -268,7 +271,7 @@ class OfRole(Person):
 
 
 class Bot(Person):
-    """One that loses its own rule, where all people may speak."""
+    """Plays a bot that loses the rule for bots, while all people may still speak."""
 
     traits = SenderTraits(is_bot=True)
 
@@ -286,7 +289,7 @@ class OfRemovedPlatform(Listed):
 
 
 class Linked(Listed):
-    """Their place on the platform continues a conversation that they have over HTTP."""
+    """Plays a person whose place on the platform continues a conversation over HTTP."""
 
     async def come(self) -> None:
         await super().come()
@@ -485,7 +488,7 @@ async def test_when_access_ends_what_waits_is_refused_at_once(
 
 
 class Bob(Person):
-    """Another one in the club."""
+    """Plays a second person in the club."""
 
     place = CLUB
     kind = "group"
@@ -495,7 +498,7 @@ class Bob(Person):
 
 
 class Club:
-    """Ada and Bob in a group, which Ada has opened."""
+    """Holds Ada and Bob in a group conversation that Ada opened."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -523,7 +526,7 @@ async def club(world: World) -> Club:
 async def test_running_turns_are_stopped_when_access_ends_and_others_go_on(
     world: World, club: Club, *, is_reviewed: bool
 ) -> None:
-    """Without a review the running turn ends by itself, and nothing begins after it."""
+    # Without a review the running turn ends normally, and no further turn of that person begins.
     world.agent.go_on.clear()
     running = await world.parts.door.accept(club.ada.update("a long story"))
     await world.agent.has_begun.wait()
@@ -604,7 +607,7 @@ async def test_nobody_is_asked_about_what_may_not_go_on(world: World, ada: Perso
 async def test_what_an_operator_sends_goes_out_whoever_may_speak_there(
     world: World, club: Club
 ) -> None:
-    """And not once the sender may not."""
+    # The sender's own access is checked all the same: what a revoked sender ordered is not sent.
     store = world.store
     root = await store.principals.ensure("root", role="operator")
     other = await store.principals.ensure("other", role="operator")

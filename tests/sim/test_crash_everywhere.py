@@ -1,6 +1,6 @@
 """Strike the gateway at any port call, start it again, and check what the world saw.
 
-A scenario is a few acts, each played in a life of its own (`perdure.testkit.world`). When
+A scenario is a few acts, each played in a life of its own (`perdure.testkit.simulator.world`). When
 everything is at rest, the database and the platform must tell the same story.
 """
 
@@ -27,8 +27,6 @@ from perdure.domain.journal.attachments import as_fetched, in_words, places_of
 from perdure.domain.journal.events import (
     AssistantSaid,
     AttemptInterrupted,
-    CommandTaken,
-    HeadMoved,
     MediaFetched,
     MediaLost,
     MessageJoined,
@@ -42,6 +40,7 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.journal.records import PartView, SessionRecord
+from perdure.domain.journal.session_events import CommandTaken, HeadMoved
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Busy, Interruption, Outcome
 from perdure.domain.prompt.prompt import MediaBlock, ModelRequest, TextBlock
@@ -53,17 +52,18 @@ from perdure.ports.turns.turns import Settled, Settlement, TurnLease
 from perdure.store.operations.delivery import replies
 from perdure.store.operations.turns import turns
 from perdure.store.ports.turns import StoredTurns
-from perdure.testkit import commits
-from perdure.testkit.agent import ScriptedAgent, echo
-from perdure.testkit.crash import (
+from perdure.testkit.simulator import commits
+from perdure.testkit.simulator.agent import ScriptedAgent, echo
+from perdure.testkit.simulator.crash import (
     Fuse,
     Nemesis,
 )
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.striking import Run, Simulator
-from perdure.testkit.world import KEY, Act, Life, Setup, World, rest
+from perdure.testkit.simulator.pictures import FITTED
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.striking import Run, Simulator
+from perdure.testkit.simulator.world import KEY, Act, Life, Setup, World, rest
 
-# How turns end of which people get all that there is.
+# The outcomes with which people get the whole answer.
 _ANSWERED = (Outcome.DONE, Outcome.SUSPENDED)
 FIND = Capabilities(can_find=True, can_delete=True, upload_bytes_max=10_000)
 NEITHER = Capabilities(upload_bytes_max=10_000)
@@ -82,6 +82,7 @@ APPENDING = Capabilities(
     ahead_min=1,
     pace=Pace(preview_s=0),
 )
+SMALL = msgspec.structs.replace(KEY, text_max=800)
 PLATFORMS = {
     "find": FIND,
     "neither": NEITHER,
@@ -97,7 +98,7 @@ CLOCKS = [Nemesis.SET_BACK, Nemesis.SET_ASTRAY, Nemesis.DIE_AND_SET_BACK]
 
 
 def in_paragraphs(request: ModelRequest) -> Sequence[AgentEvent]:
-    """An answer whose first piece holds a paragraph that nothing can change any more."""
+    """Answer so that the first piece ends with a paragraph that can no longer change."""
     return [AgentText("Well.\n\nNow then.\n\n"), *echo(request)]
 
 
@@ -112,6 +113,12 @@ async def supersede(life: Life) -> None:
     await life.hold("long story")
     life.world.say("never mind", busy=Busy.INTERRUPT)
     await life.receive()
+    await life.rest()
+
+
+async def ask_for_help(life: Life) -> None:
+    """Ask for help, whose answer is longer than one message of a platform with small messages."""
+    life.world.say("/help")
     await life.rest()
 
 
@@ -136,7 +143,7 @@ async def stop_in_words(life: Life) -> None:
 
 
 async def edit(life: Life) -> None:
-    """What runs, what waits, what was answered last, and what was answered long ago."""
+    """Edit a running, a waiting, the newest answered, and an older answered message."""
     await life.hold("long story")
     life.world.say("and then")
     life.world.edit("u1", "long tale")
@@ -149,7 +156,7 @@ async def edit(life: Life) -> None:
 
 
 async def delete(life: Life) -> None:
-    """What waits goes, what runs does not."""
+    """Delete a waiting message, which is dropped, and a running one, which goes on."""
     await life.hold("long story")
     life.world.say("and then")
     life.world.delete("u2")
@@ -159,7 +166,7 @@ async def delete(life: Life) -> None:
 
 
 async def undo(life: Life) -> None:
-    """What was answered and shown, and what is being answered."""
+    """Undo an answer that was shown, and one that is being written."""
     life.world.say("hello")
     await life.rest()
     life.world.say("/undo")
@@ -171,9 +178,17 @@ async def undo(life: Life) -> None:
 
 
 async def send_files(life: Life) -> None:
-    """What is said after them waits for them."""
+    """Send files, and a message that must wait until they were fetched."""
     life.world.say("look at these", files=["one.txt", "two.txt"])
     life.world.say("and now?")
+    await life.rest()
+
+
+async def send_a_picture(life: Life) -> None:
+    """Send a picture that models do not take, and the same one again."""
+    for update in ("u1", "u2"):
+        life.world.platform.held[f"{update}/a.tif"] = b"II*\0 and so on"
+        life.world.say("look at this", files=["a.tif"])
     await life.rest()
 
 
@@ -184,7 +199,7 @@ async def lose_a_file(life: Life) -> None:
 
 
 async def stop_with_files(life: Life) -> None:
-    """Nobody brings files to what was stopped."""
+    """Stop a turn before its files were fetched, so that they are never needed."""
     life.world.say("look at this", files=["one.txt"])
     await life.receive()
     await life.stop("u1")
@@ -211,7 +226,8 @@ async def drain(life: Life) -> None:
 
 
 async def drain_with_more(life: Life) -> None:
-    """Nobody says anything more after what waits behind the answer, and what was said to it."""
+    """Drain while a message waits behind the answer and another was handed to it. Nobody says
+    anything more."""
     await life.hold("long story")
     life.world.say("rather short", busy=Busy.STEER)
     life.world.say("and then")
@@ -225,7 +241,7 @@ async def talk_on(life: Life) -> None:
 
 
 async def talk_on_if_left(life: Life) -> None:
-    """An answer that still waits for the next message gets one; no message waits for another."""
+    """See that no queued turn is left waiting, and say one more thing."""
     await life.rest()
     turns = [turn for record in await life.records() for turn in record.turns]
     assert not [turn for turn in turns if turn.state == State.QUEUED]
@@ -234,8 +250,8 @@ async def talk_on_if_left(life: Life) -> None:
 
 
 async def fall(life: Life) -> None:
-    """The gateway ends in the middle of an answer. What waits behind it, and what was said to it,
-    is not to blame."""
+    """Kill the gateway in the middle of an answer. What waits behind it, and what was handed to it,
+    must not count as guilty of the crash."""
     await life.hold("long story")
     life.world.say("rather short", busy=Busy.STEER)
     life.world.say("look at this", files=["one.txt"])
@@ -244,7 +260,8 @@ async def fall(life: Life) -> None:
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """`outcomes` are those that turns may have; `proof` is what must happen when nobody strikes."""
+    """Describes a scenario. `outcomes` are those that its turns may have; `proof` must hold when
+    nothing was struck."""
 
     acts: tuple[Act, ...]
     outcomes: frozenset[Outcome] = frozenset({Outcome.DONE})
@@ -282,6 +299,10 @@ def _was_brought(recorded: Recorded) -> bool:
     return isinstance(recorded.event, MediaFetched) and recorded.event.index == 1
 
 
+def _was_made_to_fit(recorded: Recorded) -> bool:
+    return isinstance(recorded.event, MediaFetched) and bool(recorded.event.shown)
+
+
 def _was_lost(recorded: Recorded) -> bool:
     return isinstance(recorded.event, MediaLost)
 
@@ -296,6 +317,10 @@ def _was_joined(recorded: Recorded) -> bool:
 
 def _was_answered(recorded: Recorded) -> bool:
     return isinstance(recorded.event, CommandTaken) and recorded.event.command == CONTINUE
+
+
+def _was_helped(recorded: Recorded) -> bool:
+    return isinstance(recorded.event, CommandTaken) and recorded.event.command == "help"
 
 
 def _or(*outcomes: Outcome) -> frozenset[Outcome]:
@@ -329,6 +354,7 @@ SCENARIOS = {
         proof=_was_undone,
     ),
     "files": Scenario(acts=(send_files,), proof=_was_brought),
+    "a picture": Scenario(acts=(send_a_picture,), proof=_was_made_to_fit),
     "a lost file": Scenario(acts=(lose_a_file,), proof=_was_lost),
     "files of a stopped turn": Scenario(
         acts=(stop_with_files,), outcomes=_or(Outcome.STOPPED), proof=_ended(Outcome.STOPPED)
@@ -361,7 +387,7 @@ SCENARIOS = {
 
 
 async def play(world: World, scenario: Scenario, *fuses: Fuse) -> list[str]:
-    """The verdict of everything on a scenario that was struck."""
+    """Play a scenario under these fuses. Returns every broken promise."""
     # What each turn had when another process settled it while this one stood still.
     final: dict[TurnId, int] = {}
     for fuse in fuses:
@@ -382,12 +408,13 @@ async def take_over(world: World, final: dict[TurnId, int]) -> None:
 
 
 def broken(world: World, scenario: Scenario, records: Sequence[SessionRecord]) -> list[str]:
-    """Every rule that store and world together break, once everything is at rest."""
+    """Return every rule that store and world break together once everything is at rest."""
     found = [each for record in records for each in violations(record)]
     for record in records:
         found += _not_over(record, scenario)
         found += _still_visible(world, record)
         found += _not_as_said(world, record)
+        found += _said_again(record)
     events = _without_what_moved([each for record in records for each in record.events])
     found += _not_told(records, events)
     found += _misheard(world, events)
@@ -408,13 +435,13 @@ def broken(world: World, scenario: Scenario, records: Sequence[SessionRecord]) -
 
 
 def _without_what_moved(events: Sequence[Recorded]) -> list[Recorded]:
-    """A turn that moved stands as a whole where it went."""
+    """Leave out what a moved turn left behind: it stands complete in the session it went to."""
     left = {(r.session, r.event.turn) for r in events if isinstance(r.event, TurnMoved)}
     return [recorded for recorded in events if (recorded.session, recorded.turn) not in left]
 
 
 def _not_told(records: Sequence[SessionRecord], events: Sequence[Recorded]) -> list[str]:
-    """Only what has begun is given up, and its people are told so, once."""
+    """Report suspended turns that never began, or whose people were not told exactly once."""
     notices = [r.event for r in events if isinstance(r.event, NoticePosted)]
     told = Counter(each.about for each in notices if "given up" in each.text)
     turns = [turn for record in records for turn in record.turns]
@@ -446,8 +473,8 @@ def _is_final(part: PartView) -> bool:
 
 
 def _not_as_said(world: World, record: SessionRecord) -> list[str]:
-    """People see each answer whole and once, and no bubble beside it, unless one that nobody knows
-    the fate of, which is shown as such."""
+    """Report answers that people do not see whole and once, or with a bubble beside them. An answer
+    with a part of unknown fate is left out: it is listed as such."""
     gone = {
         each.turn
         for each in record.parts
@@ -466,8 +493,16 @@ def _not_as_said(world: World, record: SessionRecord) -> list[str]:
     return found
 
 
+def _said_again(record: SessionRecord) -> list[str]:
+    """Report messages that say the same words in two of their parts."""
+    posted = (DeliveryStep.POST, DeliveryStep.EDIT)
+    said = Counter((part.message, part.text) for part in record.parts if part.step in posted)
+    return [f"{message} says {text!r} twice" for (message, text), n in said.items() if n > 1]
+
+
 def _still_visible(world: World, record: SessionRecord) -> list[str]:
-    """Nobody sees the answer of a turn that was taken back, where the platform can help it."""
+    """Report answers of turns that were taken back and can still be seen, where the platform can
+    delete."""
     if not world.platform.can.can_delete:
         return []
     moves = [r.event for r in record.events if isinstance(r.event, HeadMoved)]
@@ -483,7 +518,7 @@ def _still_visible(world: World, record: SessionRecord) -> list[str]:
 
 
 def _misheard(world: World, events: Sequence[Recorded]) -> list[str]:
-    """What people said stands once where it was heard, and the model has read it."""
+    """Report messages that are not stored exactly once, or that the model never read."""
     spoken = TurnQueued | MessageJoined | SteerTaken
     asked = [r.event for r in events if isinstance(r.event, spoken)]
     done = {recorded.turn for recorded in events if _ended(Outcome.DONE)(recorded)}
@@ -517,8 +552,8 @@ def _misheard(world: World, events: Sequence[Recorded]) -> list[str]:
 
 
 def _misfiled(world: World, events: Sequence[Recorded]) -> list[str]:
-    """Each file was brought once or lost once, and the model was told what it says, or that it is
-    lost."""
+    """Report files that were fetched or lost twice, and files of which the model was told neither
+    the content nor the loss."""
     done = {recorded.turn for recorded in events if _ended(Outcome.DONE)(recorded)}
     ended = [r.event for r in events if isinstance(r.event, MediaFetched | MediaLost)]
     found = [
@@ -526,20 +561,23 @@ def _misfiled(world: World, events: Sequence[Recorded]) -> list[str]:
         for each, times in Counter((event.message, event.index) for event in ended).items()
         if times > 1
     ]
-    read = {
-        in_words(block.attachment)
+    blocks = [
+        block
         for request in world.agent.requests
         for message in request.messages
         for block in message.blocks
         if isinstance(block, MediaBlock)
-    }
+    ]
+    read = {in_words(block.attachment) for block in blocks}
+    seen = {block.attachment.name for block in blocks if block.data == FITTED}
     spoken = [r.event for r in events if isinstance(r.event, TurnQueued | MessageJoined)]
     for each in spoken:
         attachments = as_fetched(each, places_of(events))
         for attachment in attachments if each.turn in done else ():
             is_told = attachment.text == f"the words of {attachment.name}"
             is_told = is_told or attachment.reference in world.platform.gone
-            if not is_told or in_words(attachment) not in read:
+            is_seen = bool(attachment.shown) and attachment.name in seen
+            if not is_seen and (not is_told or in_words(attachment) not in read):
                 found.append(f"nobody was told of {attachment}")
     notices = [r.event.text for r in events if isinstance(r.event, NoticePosted)]
     lost = [event for event in ended if isinstance(event, MediaLost)]
@@ -549,8 +587,8 @@ def _misfiled(world: World, events: Sequence[Recorded]) -> list[str]:
 
 
 def _never_given(world: World, record: SessionRecord) -> list[str]:
-    """What an agent gave in a turn that is done has reached its person, or is shown as what may
-    not have."""
+    """Report files that an agent gave in a finished turn and that were not sent, unless their fate
+    is unknown."""
     done = {turn.id for turn in record.turns if turn.outcome == Outcome.DONE}
     given = [each for each in record.events if each.turn in done and _was_given(each)]
     uploads = [
@@ -564,7 +602,7 @@ def _never_given(world: World, record: SessionRecord) -> list[str]:
 
 
 def _out_of_order(world: World, record: SessionRecord) -> list[str]:
-    """What came later has begun later, whatever it brought, and however it was to be taken."""
+    """Report turns that began in another order than their messages came in."""
     said = [sent.text for sent in world.platform.sent if sent.kind == TurnKind.MESSAGE]
     queued = [r.event for r in record.events if isinstance(r.event, TurnQueued)]
     texts = {each.turn: each.text for each in queued if not each.origin}
@@ -576,8 +614,8 @@ def _out_of_order(world: World, record: SessionRecord) -> list[str]:
 
 
 def _overtaken(world: World, record: SessionRecord) -> list[str]:
-    """What people see appeared in the order of its line, previews included. Where nobody knows what
-    became of a part, it may have come late."""
+    """Report parts that appeared out of the order of their line, previews included. Parts of
+    unknown fate are left out: they may have come late."""
     known = [part for part in record.parts if part.state == PartState.SENT]
     places = {shown.key: at for at, shown in reversed(list(enumerate(world.platform.shown)))}
     appeared = [places[PartId(part.id)] for part in known if part.id in places]
@@ -585,7 +623,7 @@ def _overtaken(world: World, record: SessionRecord) -> list[str]:
 
 
 def _misread(world: World, events: Sequence[Recorded]) -> list[str]:
-    """Each edit has changed its message once, and messages read as they were last edited."""
+    """Report edits that did not change their message exactly once."""
     edits = [sent.text for sent in world.platform.sent if sent.kind == UpdateKind.EDIT]
     queued = [r.event for r in events if isinstance(r.event, TurnQueued)]
     asked_again = {each.turn for each in queued if each.origin}
@@ -609,7 +647,7 @@ def _seen_and_not_stored(world: World, events: Sequence[Recorded]) -> list[str]:
 
 
 def _written_late(final: dict[TurnId, int], record: SessionRecord) -> list[str]:
-    """Nothing was added to a turn that another process had settled."""
+    """Report turns that got more events after another process had settled them."""
     lengths = _lengths(record)
     return [
         f"{turn} had {length} events when it was settled, and has {lengths[turn]}"
@@ -633,7 +671,7 @@ def _lengths(record: SessionRecord) -> dict[TurnId, int]:
 def on(
     simulator: Simulator, name: str, can: Capabilities = KEY, *, strikes_commits: bool = False
 ) -> Run:
-    """How one scenario is run on one platform."""
+    """Return a run of one scenario on one platform."""
     scenario = SCENARIOS[name]
     setup = msgspec.structs.replace(scenario.setup, strikes_commits=strikes_commits)
 
@@ -663,8 +701,8 @@ async def test_no_instant_breaks_a_promise(
 async def test_no_setting_of_the_clock_breaks_a_promise(
     simulator: Simulator, name: str, nemesis: Nemesis
 ) -> None:
-    """At any instant the wall clock is set back by a day, or goes ahead and comes back; or the next
-    process begins with a clock that is behind."""
+    # The wall clock is set back by a day, or goes ahead and comes back, or the next process begins
+    # with a clock that is behind.
     await simulator.strike(on(simulator, name), nemesis, every=16)
 
 
@@ -674,7 +712,8 @@ async def test_no_setting_of_the_clock_breaks_a_promise(
 async def test_no_commit_breaks_a_promise(
     simulator: Simulator, name: str, nemesis: Nemesis
 ) -> None:
-    """In the driver: when a transaction is complete and not committed, and when it is."""
+    # The fuse is in the driver: it strikes when a transaction is complete but not committed, and
+    # when it has just been committed.
     every = 4 if nemesis is Nemesis.DIE else 16
     run = on(simulator, name, strikes_commits=True)
     await simulator.strike(run, nemesis, every=every)
@@ -704,6 +743,24 @@ async def test_no_platform_breaks_a_promise(
     await simulator.strike(on(simulator, name, PLATFORMS[can]), nemesis, every=every)
 
 
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("nemesis", NEMESES)
+async def test_no_instant_repeats_a_piece_of_what_was_divided(
+    simulator: Simulator, nemesis: Nemesis
+) -> None:
+    scenario = Scenario(acts=(ask_for_help,), proof=_was_helped)
+
+    async def run(*fuses: Fuse) -> list[str]:
+        world = await simulator.world(setup=scenario.setup)
+        world.platform.can = SMALL
+        found = await play(world, scenario, *fuses)
+        if not any(fuse.has_struck for fuse in fuses) and len(world.platform.shown) < 2:
+            found.append("the answer was not divided")
+        return found
+
+    await simulator.strike(run, nemesis)
+
+
 def _can_be_sure(can: Capabilities) -> bool:
     return can.takes_key or can.can_find
 
@@ -716,7 +773,7 @@ def _can_be_sure(can: Capabilities) -> bool:
         (can, name)
         for can in PLATFORMS
         for name in SCENARIOS
-        # Nobody answers a question of which nobody knows whether it was seen.
+        # A question that may not have been seen is never answered.
         if name != "ask" or _can_be_sure(PLATFORMS[can])
     ],
 )
@@ -743,15 +800,14 @@ async def test_no_two_deaths_break_a_promise(simulator: Simulator, name: str) ->
 
 
 class ForgetfulPlatform(ScriptedPlatform):
-    """Can be asked what arrived, and always says that nothing did."""
+    """Says of every part that it did not arrive, although it may have."""
 
     async def find(self, sought: Sought) -> None:
         return None
 
 
 async def test_the_harness_catches_a_repeated_reply(simulator: Simulator) -> None:
-    """A platform that lies about what arrived makes us repeat ourselves: the checker must see."""
-
+    # This platform lies about what arrived, so the gateway sends again. The checker must see that.
     async def run(fuse: Fuse) -> list[str]:
         world = await simulator.world()
         world.platform = ForgetfulPlatform(capabilities=FIND)
@@ -762,12 +818,12 @@ async def test_the_harness_catches_a_repeated_reply(simulator: Simulator) -> Non
 
 
 async def _settle_in_two(self: StoredTurns, lease: TurnLease, settlement: Settlement) -> Settled:
-    """The turn ends, and then its answer is put into the outbox."""
+    """Settle the turn in one commit, and put its answer into the outbox in another."""
     driver, stamp = self._driver, self._mint.stamp(self._node)
     bare = msgspec.structs.replace(settlement, parts=(), files=())
     settled = await driver.write(partial(turns.settle, lease, bare, stamp))
-    parts, files = settlement.parts, settlement.files
-    await driver.write(partial(replies.put_reply, lease.session, lease.turn, parts, files, stamp))
+    final = replies.FinalWords(settlement.parts, settlement.files)
+    await driver.write(partial(replies.put_reply, lease.session, lease.turn, final, stamp))
     return settled
 
 
@@ -782,7 +838,7 @@ async def test_the_harness_names_a_settlement_of_two_commits(
 async def test_the_harness_strikes_between_two_commits(
     simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody counts them here, so that only what a death leaves behind can show it."""
+    # The commits are not counted here, so only the state after a death can show the fault.
     monkeypatch.setattr(StoredTurns, "settle", _settle_in_two)
     monkeypatch.setattr(commits, "IN_STEPS", {"StoredTurns.settle"})
     with pytest.raises(AssertionError, match="was never answered"):

@@ -1,9 +1,9 @@
-"""Answers reach their people: whole, once, in order, and never faster than the platform allows."""
+"""Checks that answers arrive whole, once, in order, and never faster than the platform allows."""
 
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +41,7 @@ from perdure.domain.turn.endings import (
     STOPPED_MARK,
 )
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
+from perdure.engine.delivery import showing
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
 from perdure.engine.turns.runner_services import Limits
@@ -50,10 +51,10 @@ from perdure.ports.turns.agent import Work
 from perdure.ports.turns.wakes import Topic
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import AnswerRule, CountingTools, ScriptedAgent, said
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import Person, admitted
-from perdure.testkit.system import SeededEntropy
+from perdure.testkit.simulator.agent import AnswerRule, CountingTools, ScriptedAgent, said
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.stores import Person, admitted
+from perdure.testkit.simulator.system import SeededEntropy
 
 NAME = "scripted"
 QUICK = Pace(preview_s=0.02)
@@ -63,7 +64,7 @@ GROWING = Capabilities(
 
 
 class SlowAgent(ScriptedAgent):
-    """Says what it was asked to, word by word."""
+    """Says its answer in small pieces, with a pause after each."""
 
     def __init__(self, answer: Callable[[str], str], *, pause_s: float = 0.03) -> None:
         super().__init__()
@@ -82,7 +83,7 @@ class SlowAgent(ScriptedAgent):
 
 
 class Gateway:
-    """A whole engine with one platform, and someone who talks to it."""
+    """Runs a whole engine with one platform and one person."""
 
     def __init__(self, store: Store, parts: NodeParts, person: PrincipalId) -> None:
         self.store = store
@@ -109,7 +110,7 @@ class Gateway:
         return [part for part in record.parts if part.turn == accepted.turn]
 
     async def delivered(self, accepted: Accepted, *, seconds: float = 20) -> list[PartView]:
-        """Wait until nothing is on its way any more."""
+        """Wait until nothing is on its way any more. Returns the parts of this turn."""
 
         async def is_over() -> bool:
             record = await self.store.diagnostics.record(accepted.session)
@@ -178,7 +179,7 @@ ANSWER = "\n\n".join(f"Paragraph {number}: {'word ' * 12}" for number in range(4
 async def test_a_fault_at_any_part_loses_and_repeats_nothing(
     tmp_path: Path, fault: str, part: int, takes_key: bool
 ) -> None:
-    """Each part arrives once and in its order, or is seen not to have."""
+    # Each part arrives once and in order, or its state says that it may not have.
     can = Capabilities(takes_key=takes_key, text_max=90)
     platform = ScriptedPlatform(capabilities=can)
     platform.failures = [*[None] * part, FAULTS[fault]()]
@@ -197,7 +198,7 @@ async def test_a_fault_at_any_part_loses_and_repeats_nothing(
 
 
 async def test_a_part_goes_as_soon_as_its_wait_is_over(tmp_path: Path) -> None:
-    """Those behind it have long been due, and cannot go before it."""
+    # The parts behind it are due much earlier and cannot pass it, so they must not delay the look.
     platform = ScriptedPlatform(capabilities=Capabilities(takes_key=True, text_max=90))
     platform.failures = [Transient("429", retry_after_s=0.1)] * 4
     async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER, pause_s=0)) as gateway:
@@ -210,7 +211,7 @@ async def test_a_part_goes_as_soon_as_its_wait_is_over(tmp_path: Path) -> None:
 
 
 async def test_what_waits_for_its_pace_has_certainly_not_arrived(tmp_path: Path) -> None:
-    """Were it taken meanwhile, a death would leave a part of which nobody knows."""
+    # If the part were taken while it waits, a death would leave it with an unknown fate.
     slow = Pace(place=Rate(1, 30), preview_s=0.02)
     platform = ScriptedPlatform(capabilities=Capabilities(text_max=90, pace=slow))
     async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER, pause_s=0)) as gateway:
@@ -227,7 +228,8 @@ async def test_what_waits_for_its_pace_has_certainly_not_arrived(tmp_path: Path)
 
 
 async def test_words_that_nobody_planned_are_divided(tmp_path: Path) -> None:
-    """Whoever gives a turn up puts down what there is of it, and does not know what fits."""
+    # A turn that is given up puts its text into the outbox without knowing what fits into a
+    # message.
     platform = ScriptedPlatform(capabilities=Capabilities(takes_key=True, text_max=90))
     async with a_gateway(tmp_path, platform, SlowAgent(lambda _: "")) as gateway:
         eve = Person(gateway.store, gateway.person, adapter=NAME, place="elsewhere")
@@ -293,8 +295,45 @@ async def test_an_answer_grows_in_one_bubble(tmp_path: Path) -> None:
     assert [part.step for part in parts] == [DeliveryStep.BUBBLE, DeliveryStep.EDIT]
 
 
+class CountsPreviews(ScriptedPlatform):
+    """Counts how often it was asked to show a growing answer."""
+
+    previews = 0
+
+    async def preview(self, preview: Preview) -> str:
+        self.previews += 1
+        return await super().preview(preview)
+
+
+async def test_an_answer_goes_on_growing_after_the_platform_did_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The fate of the lost edit does not matter, because the next edit shows the latest text.
+    monkeypatch.setattr(showing, "FAILED_S", 0.01)
+    platform = CountsPreviews(capabilities=GROWING)
+    platform.failures = [None, Ambiguous("no answer")]
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER)) as gateway:
+        await gateway.delivered(await gateway.hears("go"))
+
+    assert platform.previews > 2
+    assert [shown.text for shown in platform.visible] == [ANSWER]
+
+
+async def test_an_answer_does_not_go_on_growing_where_it_was_refused_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(showing, "FAILED_S", 0.01)
+    platform = CountsPreviews(capabilities=GROWING)
+    platform.failures = [None, Permanent("not here")]
+    async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER)) as gateway:
+        await gateway.delivered(await gateway.hears("go"))
+
+    assert platform.previews == 2
+    assert [shown.text for shown in platform.visible] == [ANSWER]
+
+
 class SlowToShow(ScriptedPlatform):
-    """Its first answer to a bubble comes when the turn is long over."""
+    """Acknowledges its first preview only after the turn has ended."""
 
     async def preview(self, preview: Preview) -> str:
         await asyncio.sleep(0.3)
@@ -302,7 +341,7 @@ class SlowToShow(ScriptedPlatform):
 
 
 async def test_final_words_go_as_soon_as_their_bubble_is_there(tmp_path: Path) -> None:
-    """Nothing else would wake them: they wait behind it in their line."""
+    # They wait behind the bubble in their line, and nothing else would wake them.
     platform = SlowToShow(capabilities=GROWING)
     async with a_gateway(tmp_path, platform, SlowAgent(lambda _: ANSWER, pause_s=0)) as gateway:
         await gateway.delivered(await gateway.hears("go"), seconds=5)
@@ -377,7 +416,7 @@ async def test_a_stopped_answer_shows_all_that_is_kept(tmp_path: Path) -> None:
 
 
 def tool_then(*events: AgentEvent, text: str = "") -> AnswerRule:
-    """A tool is called first, after this text."""
+    """Return a rule that says this text and calls a tool, and then answers with these events."""
 
     def rule(request: ModelRequest) -> Sequence[AgentEvent]:
         if any(isinstance(block, ResultBlock) for block in request.messages[-1].blocks):
@@ -435,8 +474,28 @@ APPENDING = Capabilities(
     takes_key=True, can_delete=True, streaming=Streaming.APPEND, ahead_min=40, pace=QUICK
 )
 PARAGRAPHS = [each.strip() for each in ANSWER.split("\n\n")]
-# Until its line is complete, nobody knows what the last paragraph is.
+# The last paragraph could still become something else, so it waits for the end of its line.
 PIECES = [*PARAGRAPHS[:2], "\n\n".join(ANSWER.split("\n\n")[2:]).strip()]
+
+
+@pytest.mark.parametrize("capabilities", [GROWING, APPENDING], ids=["edited", "appended"])
+async def test_an_answer_that_the_model_cut_can_be_continued_by_a_button(
+    tmp_path: Path, capabilities: Capabilities
+) -> None:
+    can = msgspec.structs.replace(capabilities, choices_max=3)
+    platform = ScriptedPlatform(capabilities=can)
+    answers: Iterator[Sequence[AgentEvent]] = iter(
+        [[AgentText("Half"), LENGTH], [AgentText("the rest"), DONE]]
+    )
+    async with a_gateway(tmp_path, platform, ScriptedAgent(lambda _: next(answers))) as gateway:
+        await gateway.delivered(await gateway.hears("tell"))
+
+        assert [(CUT in shown.text, shown.choices) for shown in platform.visible] == [
+            (True, ("/continue",))
+        ]
+        await gateway.delivered(await gateway.hears(platform.visible[-1].choices[0]))
+        assert platform.visible[-1].text == "the rest"
+        assert platform.visible[-1].choices == ()
 
 
 async def test_where_nothing_can_be_changed_an_answer_comes_piece_by_piece(tmp_path: Path) -> None:
@@ -477,7 +536,7 @@ async def test_a_stopped_answer_ends_where_it_was_stopped(tmp_path: Path, can_de
     platform = ScriptedPlatform(
         capabilities=msgspec.structs.replace(APPENDING, can_delete=can_delete)
     )
-    agent = SlowAgent(lambda _: ANSWER)
+    agent = SlowAgent(lambda _: ANSWER, pause_s=0.2)
     async with a_gateway(tmp_path, platform, agent) as gateway:
         accepted = await gateway.hears("go")
 
@@ -508,7 +567,7 @@ async def test_only_what_a_turn_says_comes_piece_by_piece(tmp_path: Path) -> Non
 
 
 class OldServer(ScriptedPlatform):
-    """Does not know the way of streaming that its platform has."""
+    """Refuses the way of streaming that its platform declares."""
 
     async def preview(self, preview: Preview) -> str:
         if preview.streaming is not Streaming.EDIT:
@@ -554,7 +613,7 @@ async def test_a_draft_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 class NativeStream(ScriptedPlatform):
-    """Takes text as it comes, and nothing that does not continue what it has."""
+    """Takes text as it grows, and refuses text that does not continue what it has."""
 
     def __init__(self) -> None:
         can = msgspec.structs.replace(GROWING, streaming=Streaming.NATIVE)
@@ -588,7 +647,7 @@ async def test_a_native_stream_only_grows_and_is_ended(tmp_path: Path) -> None:
 
 class StrictServer(ScriptedPlatform):
     """Enforces a limit for each place and for the account, stricter than what it publishes, and
-    writes down every request that comes during a wait it has named."""
+    notes every request that comes during a wait it has named."""
 
     WINDOW_S, PLACE_MAX, ACCOUNT_MAX, WAIT_S = 0.2, 2, 12, 0.3
 
@@ -622,7 +681,7 @@ class StrictServer(ScriptedPlatform):
 
 
 async def test_the_servers_wait_is_always_honoured(tmp_path: Path) -> None:
-    """Several chats at once, all growing: nothing is sent during a wait, every answer arrives."""
+    # Several chats grow at once; still nothing is sent during a wait, and every answer arrives.
     platform = StrictServer()
     agent = SlowAgent(lambda asked: f"{asked}: {ANSWER}", pause_s=0.02)
     places = [f"room {number}" for number in range(5)]
@@ -659,7 +718,7 @@ async def test_a_message_that_waits_is_marked_as_heard(tmp_path: Path) -> None:
 
 
 class OneSlowPlace(ScriptedPlatform):
-    """Takes for ever in one place."""
+    """Answers in one place only when `go_on` is set."""
 
     def __init__(self) -> None:
         super().__init__(capabilities=Capabilities(takes_key=True))
@@ -717,8 +776,7 @@ async def test_typing_is_shown_while_a_turn_runs(tmp_path: Path) -> None:
 
 
 async def test_nothing_that_was_to_be_edited_is_lost(tmp_path: Path) -> None:
-    """The bubble's receipt is worthless: its words are posted."""
-
+    # The bubble cannot be edited any more, so its words are posted anew.
     class Amnesia(ScriptedPlatform):
         async def perform(self, effect: Effect) -> Receipt:
             if isinstance(effect, Edit):

@@ -1,4 +1,4 @@
-"""Words that a platform refuses in one form go out in another."""
+"""Checks that words which a platform refuses in one form go out in another."""
 
 import pytest
 
@@ -14,9 +14,9 @@ from perdure.ports.platform.adapter import (
     Upload,
 )
 from perdure.ports.system.clock import Clock
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.striking import Simulator
-from perdure.testkit.world import PLATFORM, Life, World
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.striking import Simulator
+from perdure.testkit.simulator.world import PLATFORM, Life, World
 
 GROWING = Capabilities(
     can_edit=True, can_delete=True, streaming=Streaming.EDIT, upload_bytes_max=1_000
@@ -97,7 +97,7 @@ async def test_a_refused_rendering_is_shown_as_plain_text(simulator: Simulator) 
     assert [shown.text.strip() for shown in platform.visible] == ["echo: hello"]
 
 
-async def test_both_may_be_refused(simulator: Simulator) -> None:
+async def test_thread_and_rendering_may_both_be_refused(simulator: Simulator) -> None:
     world, platform = await fussy(simulator)
     platform.threads_gone, platform.refuses_marks = 100, True
 

@@ -1,7 +1,7 @@
-"""Whatever fails beside a delivery holds no other up, loses nothing and repeats nothing.
+"""Checks that a failure beside a delivery delays no other, loses nothing and repeats nothing.
 
-Whole engines on both databases, with platforms that hang, break or forget, and stores whose answers
-are lost.
+The tests run whole engines on both databases, with platforms that hang, break or forget, and stores
+whose answers are lost.
 """
 
 import asyncio
@@ -48,12 +48,12 @@ from perdure.store.drivers.postgres import PostgresDriver
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent
-from perdure.testkit.pacing import RememberedPacing
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.receiver import ScriptedReceiver
-from perdure.testkit.stores import Person, admitted
-from perdure.testkit.system import SeededEntropy
+from perdure.testkit.contract.pacing import RememberedPacing
+from perdure.testkit.contract.receiver import ScriptedReceiver
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.stores import Person, admitted
+from perdure.testkit.simulator.system import SeededEntropy
 
 NAME = "scripted"
 DEADLINE_S = 10.0
@@ -66,7 +66,7 @@ GROWING = Capabilities(
     streaming=Streaming.EDIT,
     pace=Pace(preview_s=0.02),
 )
-# Shows its first words, and no more for as long as a test lasts.
+# Shows the first words, and no later ones while a test lasts.
 SLUGGISH = msgspec.structs.replace(GROWING, pace=Pace(preview_s=60))
 MOVING = (PartState.PENDING, PartState.ATTEMPTING)
 
@@ -108,7 +108,7 @@ def written(text: str, person: PrincipalId, name: str, address: Address = ROOM) 
 
 
 class Node:
-    """One process that people talk to."""
+    """Runs one process that a person talks to."""
 
     def __init__(self, store: Store, parts: NodeParts, person: PrincipalId) -> None:
         self.store = store
@@ -135,7 +135,7 @@ class Node:
         return await self.parts_of(accepted)
 
     async def kept(self, accepted: Accepted) -> str:
-        """The words that the journal holds of its turn."""
+        """Return the words of this turn that the journal holds."""
         record = await self.store.diagnostics.record(accepted.session)
         said = [
             each.event.text
@@ -212,7 +212,7 @@ async def a_node(
 
 
 async def strand(store: Store, name: str) -> PartId:
-    """A process of that name takes a part, and is never heard of again."""
+    """Let a process take a part and then end without another write."""
     await store.nodes.join(name=name)
     person = await admitted(store, "person")
     eve = Person(store, person, adapter=NAME, place="stranded")
@@ -248,7 +248,7 @@ async def test_a_read_that_fails_does_not_end_the_sending(
 
 
 class CannotFind(ScriptedPlatform):
-    """Breaks in a way nobody foresaw when it is asked what it shows."""
+    """Raises an unforeseen error when it is asked what it shows."""
 
     async def find(self, sought: Sought) -> Receipt | None:
         raise KeyError("messages")
@@ -266,7 +266,7 @@ async def test_a_search_that_breaks_at_recovery_does_not_end_the_sending(tmp_pat
 
 
 class SearchFails(ScriptedPlatform):
-    """Shows what it is told to and does not answer; asked for it later, it fails."""
+    """Shows what it is given and loses the answer; a later search for it fails."""
 
     def __init__(self, failure: PerdureError) -> None:
         super().__init__(capabilities=Capabilities(can_find=True))
@@ -280,7 +280,7 @@ class SearchFails(ScriptedPlatform):
 async def test_what_could_not_be_looked_for_is_not_sent_again(
     tmp_path: Path, kind: type[PerdureError]
 ) -> None:
-    """Whether it was left by a process that died, or its answer was lost just now."""
+    # This holds for a part that a dead process left, and for one whose answer was lost just now.
     async with opened(on_disk(tmp_path), tmp_path) as store:
         stranded = await strand(store, "dead")
     platform = SearchFails(kind("the search is down"))
@@ -303,7 +303,7 @@ async def test_what_could_not_be_looked_for_is_not_sent_again(
 async def test_what_a_node_left_is_recovered_when_its_lease_runs_out_later(
     tmp_path: Path, postgres_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It died just before we began, so its lease still ran when we looked first."""
+    # The other node died just before, so its lease is still valid at the first look.
     monkeypatch.setattr(outbox, "RECOVER_S", 0.05)
     make = partial(PostgresDriver, postgres_database, connections=4)
     async with opened(make(), tmp_path) as store:
@@ -325,7 +325,7 @@ async def test_what_a_node_left_is_recovered_when_its_lease_runs_out_later(
 
 
 class OneSlowPlace(ScriptedPlatform):
-    """Takes for ever in one place, once; cannot be asked and knows no key."""
+    """Holds the first call to one place, cannot search and knows no key."""
 
     def __init__(self) -> None:
         super().__init__(capabilities=PLAIN)
@@ -343,7 +343,7 @@ class OneSlowPlace(ScriptedPlatform):
 async def test_a_lost_answer_to_taking_sends_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is given back is what we do not know of, and not what is on its way."""
+    # The pump gives back the parts that it does not know of, but not those that it is sending.
     platform = OneSlowPlace()
     async with a_node(on_disk(tmp_path), tmp_path, Talker(), platform) as node:
         slow = await node.hears("one", place="slow")
@@ -368,7 +368,7 @@ async def test_a_lost_answer_to_taking_sends_nothing_twice(
 
 
 class NoPreview(ScriptedPlatform):
-    """Breaks in a way nobody foresaw when an answer is to grow."""
+    """Raises an unforeseen error when a bubble is to be shown."""
 
     async def preview(self, preview: Preview) -> str:
         raise KeyError("ts")
@@ -385,7 +385,7 @@ async def test_a_preview_that_breaks_does_not_hold_up_the_final_words(tmp_path: 
 
 
 class SlowToSend(ScriptedReceiver):
-    """Needs a while for each call, and its connection to the end of it."""
+    """Takes a while for each call, and needs its connection until the call ends."""
 
     def __init__(self) -> None:
         super().__init__(capabilities=PLAIN)
@@ -503,7 +503,7 @@ NUMBERED = "".join(f"w{number} " for number in range(300))
 
 
 async def cut_short(node: Node, agent: Talker, platform: ScriptedPlatform) -> Accepted:
-    """A turn that has said much more than its bubble shows, and waits."""
+    """Begin a turn that has said much more than its bubble shows, and hold it."""
     accepted = await node.hears("go")
     await until_so(lambda: bool(platform.shown) and agent.said >= 800, "some words")
     agent.go_on.clear()
@@ -573,7 +573,7 @@ async def test_a_platform_that_hangs_takes_no_room_from_others(
             await node.delivered(await node.hears("go", adapter="fine"), seconds=5)
             assert (hung.calls, hung.visible) == (4, [])
         finally:
-            hung.go_on.set()  # the drain waits for calls under way
+            hung.go_on.set()  # the drain waits for calls that have begun
         for each in stuck:
             await node.delivered(each)
     assert len(hung.visible) == 6
@@ -588,7 +588,7 @@ class TakesTime(ScriptedPlatform):
 async def test_the_last_sending_keeps_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A supervisor's patience is short: what cannot be sent in time waits for the next start."""
+    # A supervisor kills what takes too long. What cannot be sent in time waits for the next start.
     monkeypatch.setattr(outbox, "LAST_TAKE", 2)
     platform = TakesTime(capabilities=PLAIN)
     async with opened(on_disk(tmp_path), tmp_path) as store, Supervisor() as supervisor:
@@ -611,7 +611,7 @@ async def test_the_last_sending_keeps_its_time(
 
 
 async def longest_pause(stop: asyncio.Event) -> float:
-    """For how long nothing else could happen in this loop."""
+    """Return the longest time for which nothing else could run in this loop."""
     longest, before = 0.0, time.perf_counter()
     while not stop.is_set():
         await asyncio.sleep(0.001)
@@ -621,7 +621,7 @@ async def longest_pause(stop: asyncio.Event) -> float:
 
 
 async def planning_s(text: str) -> float:
-    """How long it takes to see what of a text may be shown, and where to divide it."""
+    """Return how long it takes to decide what of a text may be shown, and where to divide it."""
     platform = ScriptedPlatform(capabilities=GROWING)
     clock = SystemClock()
     surface = surfaces.Surface(platform, Display(), RememberedPacing(clock), clock=clock)
@@ -633,8 +633,8 @@ async def planning_s(text: str) -> float:
 
 @pytest.fixture
 def _tidy_memory() -> Iterator[None]:
-    """As a gateway does at its start: what a test process has gathered is nobody's to look
-    through while something else runs."""
+    """Freeze what the test process holds, as a gateway does at its start: else the collector would
+    look through it during the measurement."""
     gc.collect()
     gc.freeze()
     yield

@@ -1,4 +1,4 @@
-"""Answers appear in their order, whatever grows, waits, is lost, or comes late."""
+"""Checks that answers appear in their order, whatever grows, waits, is lost, or comes late."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.journal.records import SessionRecord
 from perdure.ports.platform.adapter import ACCOUNT_WAIT, Effect, Receipt
 from perdure.ports.system.clock import Clock
-from perdure.testkit.crash import Fuse, Nemesis
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.striking import Simulator
-from perdure.testkit.world import PLATFORM, Act, Life, World, patiently, until
+from perdure.testkit.simulator.crash import Fuse, Nemesis
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.striking import Simulator
+from perdure.testkit.simulator.world import PLATFORM, Act, Life, World, patiently, until
 
 EDITED = Capabilities(
     can_edit=True, can_delete=True, streaming=Streaming.EDIT, pace=Pace(preview_s=0), text_max=40
@@ -34,8 +34,8 @@ STORY = "long story of which a message holds only the beginning, and another one
 
 
 async def queue(life: Life) -> None:
-    """Answers of several messages wait behind each other. Each begins to grow before the one before
-    it is delivered."""
+    """Let the answers of several messages wait behind each other. Each begins to grow before the
+    one before it is delivered."""
     for word in ("one", "two", "three"):
         life.world.say(STORY + word)
     await life.receive()
@@ -45,7 +45,7 @@ async def queue(life: Life) -> None:
 
 
 async def two_places(life: Life) -> None:
-    """Answers in several places are on their way at once."""
+    """Let answers in several places be on their way at once."""
     for word in ("one", "two"):
         for place in ("room", "other"):
             life.world.say(f"{STORY}{word} in {place}", place=place)
@@ -68,7 +68,7 @@ async def grow(life: Life) -> None:
 
 
 def in_order(world: World, records: Sequence[SessionRecord]) -> list[str]:
-    """Every broken promise of what people see, once everything is at rest."""
+    """Return every broken promise about what people see, once everything is at rest."""
     found = [each for record in records for each in violations(record)]
     for record in records:
         found += _misplaced(world, record)
@@ -110,7 +110,7 @@ async def struck(
 @pytest.mark.parametrize("nemesis", [Nemesis.DIE, Nemesis.LOSE_REPLY, Nemesis.REFUSE])
 @pytest.mark.parametrize("can", PLATFORMS)
 async def test_nothing_overtakes_anything(simulator: Simulator, can: str, nemesis: Nemesis) -> None:
-    """Calls that were asked for in the instant of a death are done when the next life has begun."""
+    # Calls that were made in the instant of a death take effect when the next life has begun.
     every = 10 if nemesis is Nemesis.DIE else 24
     await struck(simulator, queue, PLATFORMS[can], nemesis, every=every)
 
@@ -126,8 +126,7 @@ async def test_several_answers_are_on_their_way_at_once(simulator: Simulator, ca
 async def test_a_pause_beyond_the_lease_shows_nothing_twice(
     simulator_on_postgres: Simulator, can: str
 ) -> None:
-    """While a process stands still another one takes over all that it had under way."""
-
+    # While this process stands still, another one takes over all that it was doing.
     async def run(fuse: Fuse) -> list[str]:
         world = await simulator_on_postgres.world()
         world.platform.can = PLATFORMS[can]
@@ -142,7 +141,7 @@ async def test_a_pause_beyond_the_lease_shows_nothing_twice(
 
 
 class HangingPlatform(ScriptedPlatform):
-    """Answers only once it is let go."""
+    """Answers only once `let_go` is set."""
 
     def __init__(self, clock: Clock, can: Capabilities) -> None:
         super().__init__(name=PLATFORM, capabilities=can, clock=clock)
@@ -159,8 +158,8 @@ class HangingPlatform(ScriptedPlatform):
 async def test_a_process_takes_nothing_back_that_it_has_in_flight(
     simulator_on_postgres: Simulator, can: str
 ) -> None:
-    """The machine sleeps for longer than the lease while a part is on its way, and nobody else is
-    there: the answer comes when it is awake again."""
+    # The machine sleeps for longer than the lease while a part is on its way, and no other process
+    # is there: the answer comes when it is awake again.
     world = await simulator_on_postgres.world()
     world.platform = platform = HangingPlatform(world.clock, PLATFORMS[can])
 
@@ -185,7 +184,8 @@ async def test_a_process_takes_nothing_back_that_it_has_in_flight(
 
 
 class TestWaits:
-    """What the server has named is waited for, by everything, and by the next process too."""
+    """Checks that everything keeps a wait that the server has named, and so does the next
+    process."""
 
     @pytest.mark.parametrize("code", ["rate_limited", ACCOUNT_WAIT])
     async def test_a_restart_does_not_forget_one(self, simulator: Simulator, code: str) -> None:
@@ -210,7 +210,7 @@ class TestWaits:
         assert len(world.platform.shown) == 2
 
     async def test_a_lookup_keeps_one_and_asks_again(self, simulator: Simulator) -> None:
-        """A busy server is asked again: what it will know is not unknown."""
+        # A busy server is asked again: what it will know later is not unknown.
         world = await simulator.world()
         world.platform.can = Capabilities(can_find=True)
         world.platform.failures = [Ambiguous("cut")]
@@ -228,6 +228,28 @@ class TestWaits:
         assert in_order(world, records) == []
         (part,) = [part for record in records for part in record.parts]
         assert (part.state, len(world.platform.shown)) == ("sent", 1)
+
+    @pytest.mark.parametrize("code", [None, ACCOUNT_WAIT])
+    @pytest.mark.parametrize("can", ["key", "find"])
+    @pytest.mark.parametrize("grows", [False, True])
+    async def test_a_call_that_broke_names_one_and_everything_keeps_it(
+        self, simulator: Simulator, can: str, code: str | None, grows: bool
+    ) -> None:
+        # A server that is out of order may have done what it was asked, and say for how long it
+        # wants to be left alone. Until then it is not even asked whether the message is there.
+        world = await simulator.world()
+        world.platform.can = PLATFORMS[can]
+        world.platform.failures = [Ambiguous("503", retry_after_s=60, code=code)]
+
+        async def talk(life: Life) -> None:
+            await life.hold("long story" if grows else "hello")
+            await life.rest()
+
+        records = await world.play([talk])
+
+        assert world.platform.failures == [], "it was met"
+        assert in_order(world, records) == []
+        assert len(world.platform.visible) == 1
 
     async def test_what_nobody_can_tell_for_a_day_is_shown_as_what_it_is(
         self, simulator: Simulator

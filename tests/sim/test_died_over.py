@@ -1,4 +1,5 @@
-"""What process after process dies over is put aside, and costs nothing where nobody has died."""
+"""Checks that an update which kills process after process is put aside, and that this care costs
+nothing while no process dies."""
 
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -12,13 +13,13 @@ from perdure.engine.people.quotas import RequestGate
 from perdure.ports.records.history import Page
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 POISON = b'{"text": "poison"}'
 
 
 class Life:
-    """One process on the same database."""
+    """Runs one process on the same database."""
 
     def __init__(self, folder: Path, clock: VirtualClock, entropy: SeededEntropy) -> None:
         self.clock = clock
@@ -46,7 +47,7 @@ class Life:
         )
 
     async def die(self) -> None:
-        """Without a word: nothing is written any more."""
+        """End without writing anything more."""
         await self.store.close()
 
     async def end(self) -> None:
@@ -63,8 +64,8 @@ ABANDONED: list[AbstractAsyncContextManager[bool]] = []
 
 
 async def reads(handling: AbstractAsyncContextManager[bool]) -> bool:
-    """Begin to handle something, and come to no end, as a process that dies."""
-    ABANDONED.append(handling)  # collected, it would come to its end after all
+    """Begin to handle an update and do not end, as a process that dies."""
+    ABANDONED.append(handling)  # the garbage collector would end it
     return await handling.__aenter__()
 
 

@@ -1,5 +1,5 @@
-"""A node comes to its end in time, also where the store takes no write or a platform hangs. What it
-could not write down is recovered by the next life, as after a kill."""
+"""Checks that a node ends in time, also where the store takes no write or a platform hangs. The
+next life recovers what could not be written down, as after a kill."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -30,22 +30,22 @@ from perdure.ports.turns.turns import Settled, Settlement, TurnLease
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.statement import MakeOp
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import admitted
-from perdure.testkit.system import SeededEntropy
-from perdure.testkit.world import PLATFORM
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.stores import admitted
+from perdure.testkit.simulator.system import SeededEntropy
+from perdure.testkit.simulator.world import PLATFORM
 
 T = TypeVar("T")
 CLOSING_S = 0.4
 HURRIED_S = 0.3
-# A busy machine is given more; an end that has no bound takes for ever.
+# A busy machine gets more time; an end without a bound would take for ever.
 BUSY_S = 5.0
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bounds, in less time."""
+    """Shorten the same bounds."""
     monkeypatch.setattr(gateway, "CLOSING_S", CLOSING_S)
     monkeypatch.setattr(ending, "HURRIED_S", HURRIED_S)
     monkeypatch.setattr(ending, "KEPT_S", 0.1)
@@ -77,7 +77,7 @@ class Gate:
 
 
 class HeldAgent(ScriptedAgent):
-    """Says its first word, and the rest when it is let."""
+    """Says its first word, and the rest when the gate opens."""
 
     def __init__(self, gate: Gate) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class HeldAgent(ScriptedAgent):
 
 
 class HangingPlatform(ScriptedPlatform):
-    """Takes a message and never says that it has."""
+    """Takes a message and never acknowledges it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class HangingPlatform(ScriptedPlatform):
 
 
 class Life:
-    """One node on the folder's database, and somebody who talks to it."""
+    """Runs one node on the folder's database, and a person who talks to it."""
 
     def __init__(
         self, store: Store, driver: FaultyDriver, running: RunningNode, gate: Gate, *, adapter: str
@@ -134,7 +134,7 @@ class Life:
 async def life(
     folder: Path, *, drain_s: float = 0, platform: Adapter | None = None
 ) -> AsyncIterator[Life]:
-    """Leaving the block is the end of the node; the store is closed without a fault."""
+    """Run a node until the block ends. The store is closed without a fault."""
     clock, entropy = SystemClock(), SeededEntropy()
     driver = FaultyDriver(folder / "perdure.db", synchronous="OFF")
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
@@ -163,7 +163,7 @@ async def life(
 
 
 async def next_life(folder: Path, turn: TurnId) -> str | None:
-    """How the turn ends in a life without faults."""
+    """Return how the turn ends in a life without faults."""
     async with life(folder) as after:
         after.gate.opened.set()
         while not (found := await after.store.archive.turn(turn, principal=None)).outcome:
@@ -186,7 +186,7 @@ async def test_a_store_that_takes_no_write_holds_up_no_end(tmp_path: Path, fault
 async def test_an_answer_that_cannot_be_stored_holds_up_no_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """Whoever is cancelled while it settles a turn waits for that, but not for ever."""
+    # A task that is cancelled while it settles a turn waits for that, but only within a bound.
     settling = asyncio.Event()
 
     async def settle(lease: TurnLease, settlement: Settlement) -> Settled:
@@ -206,7 +206,7 @@ async def test_an_answer_that_cannot_be_stored_holds_up_no_end(
 
 
 async def test_a_store_that_takes_writes_again_parks_the_turn(tmp_path: Path) -> None:
-    """Nothing is let go of before its time."""
+    # The node gives up nothing before its time is over.
     async with life(tmp_path) as before:
         await before.says("hello")
         await before.gate.reached.wait()
@@ -229,11 +229,23 @@ async def test_a_second_signal_waits_for_nothing(tmp_path: Path, fault: str) -> 
     assert before.node.parked == ((0, 1) if fault else (1, 0))
 
 
+async def test_a_second_drain_waits_for_the_first(tmp_path: Path) -> None:
+    async with life(tmp_path, drain_s=300) as before:
+        turn = await before.says("hello")
+        await before.gate.reached.wait()
+        async with asyncio.TaskGroup() as tasks:
+            drains = [tasks.create_task(before.node.drain()) for _ in range(2)]
+            await asyncio.wait(drains, timeout=0.1)
+            assert [drain.done() for drain in drains] == [False, False]
+            before.gate.opened.set()
+        assert (await before.store.archive.turn(turn, principal=None)).outcome == "done"
+
+
 @pytest.mark.parametrize("is_restart", [False, True], ids=["drain", "restart"])
 async def test_whoever_asks_for_the_end_has_told_of_it_at_once(
     tmp_path: Path, is_restart: bool
 ) -> None:
-    """The loop may stand still before anything else of it has run."""
+    # The loop may stand still before any other task of it has run.
     told: list[str] = []
     async with life(tmp_path) as before:
         before.node.when_drain_requested(lambda: told.append("at once"))

@@ -1,7 +1,7 @@
 """Strike the gateway at any port call while it works beside conversations.
 
-When everything is at rest, what is promised of errands is judged: a result comes back once, a
-summary changes nothing but what the model is told, nobody waits for memories for ever.
+Once everything is at rest, the promises about errands are judged: a result comes back once, a
+summary changes nothing but what the model is told, and no session waits for memories for ever.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,20 +17,18 @@ from perdure.domain.checker import violations
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import Corrupt
 from perdure.domain.inbound.updates import Update
-from perdure.domain.journal.events import (
+from perdure.domain.journal.events import NoticePosted, TurnQueued, TurnSettled, TurnStarted
+from perdure.domain.journal.records import SessionRecord
+from perdure.domain.journal.session_events import (
     CommandTaken,
     Compacted,
     CompactionFailed,
-    NoticePosted,
+    RoomSought,
     SessionClosed,
     SessionOpened,
     SessionResumed,
     TitleSet,
-    TurnQueued,
-    TurnSettled,
-    TurnStarted,
 )
-from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt.prompt import (
@@ -40,20 +38,21 @@ from perdure.domain.prompt.prompt import (
     TextBlock,
     assert_valid,
     messages_of,
+    tokens_of_messages,
     weave,
 )
 from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
 from perdure.ports.turns.turns import Settlement
 from perdure.ports.turns.wakes import Topic
-from perdure.testkit.agent import ScriptedAgent
-from perdure.testkit.crash import (
+from perdure.testkit.simulator.agent import ScriptedAgent
+from perdure.testkit.simulator.crash import (
     Fuse,
     Nemesis,
 )
-from perdure.testkit.node import StorePorts
-from perdure.testkit.stores import claim_one, only, reply_id
-from perdure.testkit.striking import Run, Simulator
-from perdure.testkit.world import Act, Life, Setup, World, until
+from perdure.testkit.simulator.node import StorePorts
+from perdure.testkit.simulator.stores import claim_one, only, reply_id
+from perdure.testkit.simulator.striking import Run, Simulator
+from perdure.testkit.simulator.world import Act, Life, Setup, World, until
 
 HERE = Address(adapter="scripted", account="bot", place="room")
 HOLD_MS = 10_000
@@ -63,20 +62,25 @@ NEVER_MIND = "/undo 4"
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
-    """How the model behaves: what it says to an errand (None: it breaks in the middle), and where
-    it stands still until it is let go on."""
+    """Describes how the model behaves: what it says to each kind of errand (None: it breaks in the
+    middle), for which purpose it waits until the gate opens, and how many tokens its window has, if
+    it refuses longer requests."""
 
     answers: dict[str, str | None] = {}
     held: str | None = None
+    window: int = 0
 
 
 ANSWERS = {TurnKind.TITLE: "The sea", TurnKind.SUMMARY: "They spoke of the sea.", "": "Yes."}
 
 
 def model(world: World, script: Script) -> ScriptedAgent:
-    """Answers by the scenario's script, and judges every request as a strict provider would."""
+    """Return an agent that answers by the scenario's script."""
 
     def rule(request: ModelRequest) -> Sequence[AgentEvent]:
+        if script.window and tokens_in(request) > script.window:
+            refused = StopReason.CONTEXT_EXCEEDED
+            return [Stopped(reason=refused, detail="too long", window=script.window)]
         answer = {**ANSWERS, **script.answers}.get(request.purpose, "Done.")
         if answer is None:
             broken_off = Stopped(reason=StopReason.AGENT_ERROR, detail="the model broke")
@@ -95,6 +99,11 @@ def model(world: World, script: Script) -> ScriptedAgent:
     return ScriptedAgent(rule)
 
 
+def tokens_in(request: ModelRequest) -> int:
+    """Return about how many tokens a request has."""
+    return tokens_of_messages(request.messages) + sum(map(len, request.history)) // 4
+
+
 def flaws(request: ModelRequest) -> list[str]:
     encoded = b"[" + b",".join(request.history) + b"]"
     roles = [each["role"] for each in msgspec.json.decode(encoded, type=list[dict[str, Any]])]
@@ -106,14 +115,14 @@ def flaws(request: ModelRequest) -> list[str]:
 
 
 def newest(request: ModelRequest) -> str:
-    """What the person has said last, as the model reads it."""
+    """Return what the person said last, as the model reads it."""
     asked = [message for message in request.messages if message.role is Role.USER]
     texts = [b.text for message in asked for b in message.blocks if isinstance(b, TextBlock)]
     return texts[-1] if texts else ""
 
 
 async def converse(life: Life) -> None:
-    """A conversation of some length, told to the model in full."""
+    """Have a conversation of some length, all of which the model was told."""
     for number, text in enumerate(BEFORE, 1):
         update = Update(
             address=HERE,
@@ -151,7 +160,7 @@ async def talk_on(life: Life) -> None:
 
 
 async def go_back(life: Life) -> None:
-    """The session that was left can be gone back to, and knows what was said in it."""
+    """Go back to the session that was left, and talk on in it."""
     await life.rest()
     life.world.say("/resume")
     life.world.say("and now?")
@@ -176,7 +185,7 @@ async def begin_anew_while_digging(life: Life) -> None:
 
 
 async def begin_anew_before_it_is_said(life: Life) -> None:
-    """The result waits behind a long answer, and the session is left."""
+    """Leave the session while the result waits behind a long answer."""
     await life.hold("long story")
     await life.talk_beside("/background dig")
     await life.talk_beside("/new")
@@ -190,7 +199,7 @@ async def compact(life: Life) -> None:
 
 
 async def compact_and_undo(life: Life) -> None:
-    """What the summary stands for is left behind while it is written."""
+    """Undo the turns that a summary stands for while it is written."""
     await life.hold("/compact")
     await life.talk_beside(NEVER_MIND)
     await life.work()
@@ -209,7 +218,7 @@ async def reset(life: Life) -> None:
 
 
 async def reset_and_wait(life: Life) -> None:
-    """Nobody can say when the memories are saved; the new session begins all the same."""
+    """Hold the memory errand for longer than the new session may wait for it."""
     await life.hold("/reset", "hello")
     await life.talk_beside()
     life.world.clock.advance(HOLD_MS / 1000)
@@ -224,8 +233,9 @@ Judge = Callable[[World, Sequence[SessionRecord]], list[str]]
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """`promise` holds whoever strikes; `proof` says what must happen when nobody does. Results and
-    notices go out like every answer, so few scenarios are struck there too."""
+    """Describes a scenario. `promise` must hold whatever is struck; `proof` must hold when nothing
+    is. Results and notices are delivered like every answer, so few scenarios are struck there
+    too."""
 
     acts: tuple[Act, ...]
     promise: Judge
@@ -251,13 +261,14 @@ def opening(record: SessionRecord) -> SessionOpened:
 
 
 def outcome_of(record: SessionRecord) -> str | None:
-    """An errand's session has one turn."""
+    """Return the outcome of the one turn of an errand's session."""
     (turn,) = record.turns
     return turn.outcome
 
 
 def comes_back_once(world: World, records: Sequence[SessionRecord]) -> list[str]:
-    """Each answer of the background is said once, as a turn of a session that people are in."""
+    """Report results of background work that were not said exactly once, in a session that people
+    use."""
     results = {
         event.turn: event
         for event in events_of(TurnQueued, records)
@@ -281,8 +292,23 @@ def entitles_once(world: World, records: Sequence[SessionRecord]) -> list[str]:
     return ["a session got its title twice"] if any(len(each) > 1 for each in titles) else []
 
 
+def heals_once(world: World, records: Sequence[SessionRecord]) -> list[str]:
+    """Check that every turn was answered, and that room was made for each at most once."""
+    events = [recorded.event for record in records for recorded in record.events]
+    settled = [each for each in events if isinstance(each, TurnSettled)]
+    sought = [each for each in events if isinstance(each, RoomSought)]
+    made = [each.compaction for each in sought if each.compaction]
+    compacted = [each for each in events if isinstance(each, Compacted)]
+    found = [f"{each.turn}: {each.detail}" for each in settled if each.outcome is Outcome.FAILED]
+    if len({each.turn for each in sought}) < len(sought):
+        found.append("room was made twice for one turn")
+    own = {each.message for each in compacted if each.errand in {turn.turn for turn in sought}}
+    return found if own == set(made) else [*found, f"{made} was recorded, {own} was compacted"]
+
+
 def compacts_once(world: World, records: Sequence[SessionRecord]) -> list[str]:
-    """Each errand for a summary has come to exactly one end, and who asked for it was told."""
+    """Report summaries that did not end exactly once, or of whose end the person who asked was not
+    told."""
     errands = errands_of(TurnKind.SUMMARY, records)
     ended = [
         event.errand
@@ -300,7 +326,8 @@ def compacts_once(world: World, records: Sequence[SessionRecord]) -> list[str]:
 
 
 def saves_before_it_goes_on(world: World, records: Sequence[SessionRecord]) -> list[str]:
-    """The new session's first turn begins when the memories are saved, or after a while."""
+    """Report new sessions whose first turn began before the memories were saved or the hold was
+    over."""
     found = []
     saved = errands_of(TurnKind.MEMORY, records)
     for record in records:
@@ -322,7 +349,7 @@ def saves_before_it_goes_on(world: World, records: Sequence[SessionRecord]) -> l
 
 
 def _left_whole(records: Sequence[SessionRecord]) -> list[str]:
-    """The session that was left was closed, and gone back to."""
+    """Report a session that was left by a reset and could not be gone back to."""
     closed = [event for event in events_of(SessionClosed, records) if event.reason == "reset"]
     resumed = events_of(SessionResumed, records)
     return [] if len(closed) <= len(resumed) else ["the session that was left is gone"]
@@ -349,7 +376,7 @@ def _fails_with(reason: str) -> Callable[[Sequence[SessionRecord]], bool]:
 
 
 def _waits(records: Sequence[SessionRecord]) -> bool:
-    """The hold was over sooner than it had to be: by what it was for."""
+    """Tell whether the hold ended early, when the memories were saved."""
     (anew,) = [record for record in records if opening(record).reason == "reset"]
     begun = next(r.at for r in anew.events if isinstance(r.event, TurnStarted))
     return begun < anew.events[0].at + HOLD_MS
@@ -391,6 +418,12 @@ SCENARIOS = {
         promise=compacts_once,
         proof=_has(Compacted),
         setup=replace(QUIETLY, context_tokens=500),
+    ),
+    "too long": Scenario(
+        acts=(talk,),
+        promise=heals_once,
+        proof=_has(Compacted),
+        script=Script(window=400),
     ),
     "compact": Scenario(
         acts=(compact,), promise=compacts_once, proof=_has(Compacted), script=SUMMARY
@@ -446,7 +479,7 @@ SCENARIOS = {
 
 
 def run(simulator: Simulator, name: str, *, strikes_commits: bool = False) -> Run:
-    """How one scenario is run."""
+    """Return a run of one scenario."""
     scenario = SCENARIOS[name]
     scenario = replace(scenario, setup=replace(scenario.setup, strikes_commits=strikes_commits))
 
@@ -477,7 +510,8 @@ async def a_world(simulator: Simulator, scenario: Scenario) -> World:
 
 
 async def unreadable(store: StorePorts, record: SessionRecord) -> list[str]:
-    """The next request is one that strict providers take, with the summaries and without."""
+    """Report sessions whose next request strict providers would refuse, with the summaries and
+    without."""
     if record.head is None or opening(record).kind:
         return []
     found = []
@@ -501,15 +535,15 @@ def broken(world: World, scenario: Scenario, records: Sequence[SessionRecord]) -
         found += [f"{p.id} is {p.state}" for p in record.parts if p.state != PartState.SENT]
     found += [f"never acknowledged: {each}" for each in world.platform.unacknowledged]
     found += [f"shown twice: {part}" for part in world.platform.repeated()]
-    last = newest(world.agent.requests[-1])
-    if last not in ("and now?", ""):
+    last, purpose = newest(world.agent.requests[-1]), world.agent.requests[-1].purpose
+    if last not in ("and now?", "") and purpose != TurnKind.SUMMARY:
         found.append(f"the model was asked last: {last!r}")
     return found
 
 
 def misheard(world: World, records: Sequence[SessionRecord]) -> list[str]:
-    """What people said stands once, commands were taken once, and the model has read the rest word
-    for word, as the newest."""
+    """Report messages that are not stored exactly once, commands that were not taken exactly once,
+    and messages that the model did not read word for word as the newest."""
     words = [sent.text for sent in world.platform.sent]
     commands = sorted(text.split()[0][1:] for text in words if text.startswith("/"))
     spoken = sorted(text for text in words if not text.startswith("/"))
@@ -532,7 +566,7 @@ async def test_no_death_breaks_an_errand(simulator: Simulator, name: str) -> Non
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_no_commit_breaks_an_errand(simulator: Simulator, name: str) -> None:
-    """A death in the driver: before a commit, and after it."""
+    # The fuse is in the driver: the process dies before a commit, and after it.
     await simulator.strike(run(simulator, name, strikes_commits=True), every=6)
 
 
@@ -554,7 +588,7 @@ async def test_no_tenth_instant_breaks_an_errand_on_postgres(
 
 
 async def breathe(life: Life) -> None:
-    """Let the pumps come to what they wait for."""
+    """Give the pumps time to reach what they wait for."""
     for _ in range(20):
         await life.store.turns.next_claim_ms()
 
@@ -564,7 +598,7 @@ def is_asked(world: World, text: str) -> bool:
 
 
 async def held_at_memories(simulator: Simulator, beside: Act) -> None:
-    """The old session's memories are being saved, and the new one has something to do. The pumps
+    """Hold the errand that saves memories, and do something beside it in the new session. The pumps
     run by themselves."""
     world = await a_world(simulator, SCENARIOS["reset and hang"])
 
@@ -587,8 +621,7 @@ async def held_at_memories(simulator: Simulator, beside: Act) -> None:
 
 
 async def test_a_new_session_begins_as_soon_as_memories_are_saved(simulator: Simulator) -> None:
-    """Time stands still, so nobody waits it out."""
-
+    # Time stands still, so the session cannot have waited until its hold was over.
     async def save(life: Life) -> None:
         life.world.gate.open()
         await until(lambda: is_asked(life.world, "hello"))

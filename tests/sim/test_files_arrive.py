@@ -1,4 +1,4 @@
-"""The fetch pump: patient with what may work later, brief with what never will."""
+"""Checks the fetch pump: it retries what may work later, and gives up soon what never will."""
 
 import asyncio
 import socket
@@ -35,21 +35,22 @@ from perdure.engine.inbound.fetching import ATTEMPTS_MAX, UNREACHABLE_S
 from perdure.engine.models.roster import Roster, Seat
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
+from perdure.ports.platform.adapter import ACCOUNT_WAIT
 from perdure.ports.records.media import FOR_SENDER, UNREACHABLE
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent
-from perdure.testkit.file_server import FileServer
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import admitted, only
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.processes.file_server import FileServer
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.stores import admitted, only
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 FILE = Attachment(reference="r1", name="report.txt")
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 
 
 class MoodyPlatform(ScriptedPlatform):
-    """Its files meet these failures first."""
+    """Raises each of its `moods` once before it gives a file."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +85,7 @@ def address_of_nobody() -> str:
 
 
 class Place:
-    """One process with a platform."""
+    """Runs one process with a platform."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = VirtualClock(is_eager=True)
@@ -133,7 +134,7 @@ class Place:
         return await self.parts.door.accept(update)
 
     async def rest(self) -> None:
-        """Until nothing is left; time passes only where somebody waits for it."""
+        """Step the pumps until nothing is left. Time passes only where a fetch waits for it."""
         for _ in range(30):
             fetched = await self.parts.fetching.step()
             claimed = await self.parts.turns.step()
@@ -207,7 +208,7 @@ async def test_patience_ends(place: Place) -> None:
         assert turn.outcome == Outcome.DONE
 
 
-async def test_where_nobody_answers_is_given_up_soon(place: Place) -> None:
+async def test_an_address_at_which_nobody_answers_is_given_up_soon(place: Place) -> None:
     began_ms = place.clock.now_ms()
 
     accepted = await place.say("read this", Attachment(url=address_of_nobody()))
@@ -297,6 +298,42 @@ async def test_a_platform_that_is_not_connected_is_not_asked(place: Place) -> No
 
     (lost,) = only(MediaLost, await place.events(accepted.session))
     assert "in time" in lost.reason
+
+
+@pytest.mark.parametrize("code", ["rate_limited", ACCOUNT_WAIT])
+async def test_a_wait_that_files_meet_is_kept(place: Place, code: str) -> None:
+    # Other files of the account wait as well, and if the wait is for the whole account, so does
+    # every message. A wait for files alone delays no message.
+    place.platform.moods = [Transient("slow down", retry_after_s=20, code=code)]
+    await place.say("", FILE)
+    await place.parts.fetching.step()
+    surface = place.parts.outbox._surfaces.named("scripted")
+    assert surface.pacer.held_s("room") == (20 if code == ACCOUNT_WAIT else 0)
+    known = await place.store.pacing.lately(adapter="scripted", within_s=60)
+    assert [hold.left_s for hold in known.holds] == [20], "the next process keeps it too"
+
+    accepted = await place.say("", Attachment(reference="r2", name="a.png"))
+    await place.parts.fetching.step()
+    assert place.platform.fetched == ["r1"], "it is not over"
+
+    place.clock.advance(20)
+    await place.rest()
+    assert sorted(place.platform.fetched) == ["r1", "r1", "r2"]
+    assert only(MediaLost, await place.events(accepted.session)) == []
+
+
+async def test_a_file_is_not_asked_for_during_a_wait_of_the_account(place: Place) -> None:
+    surface = place.parts.outbox._surfaces.named("scripted")
+    wait = Transient("slow down", retry_after_s=20, code=ACCOUNT_WAIT)
+    await surface.heed(wait, "elsewhere")
+    accepted = await place.say("", FILE)
+    await place.parts.fetching.step()
+    assert place.platform.fetched == []
+
+    place.clock.advance(20)
+    await place.rest()
+    assert place.platform.fetched == ["r1"]
+    assert only(MediaLost, await place.events(accepted.session)) == []
 
 
 async def test_a_picture_is_seen_by_those_who_see(place: Place) -> None:

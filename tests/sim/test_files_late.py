@@ -1,15 +1,18 @@
-"""Turns wait for their files within a bound: people hear of it, and nothing keeps a chat silent."""
+"""Checks that turns wait for their files within a bound, that people hear of it, and that no file
+keeps a chat silent."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
 from perdure.domain.checker import violations
+from perdure.domain.errors import Ambiguous
 from perdure.domain.ids import SessionId
 from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.attachments import in_words
@@ -22,6 +25,7 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Outcome
+from perdure.domain.people.sharing import FairShares
 from perdure.domain.prompt.prompt import MediaBlock
 from perdure.domain.reading.texts import FileReading
 from perdure.engine.foundation.supervisor import Supervisor
@@ -29,15 +33,15 @@ from perdure.engine.inbound.fetching import READ_MOST, TAKE_MAX, TAKE_MOST
 from perdure.engine.models.roster import Roster, Seat
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
-from perdure.ports.records.media import FileSource
+from perdure.ports.records.media import Fetch, FileSource
 from perdure.ports.turns.wakes import Topic
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import admitted, only
-from perdure.testkit.system import SeededEntropy, VirtualClock
-from perdure.testkit.world import until
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.stores import admitted, only
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.world import until
 
 FILE = Attachment(reference="r1", name="report.txt")
 STILL = (
@@ -78,7 +82,7 @@ class HangingReader:
 
 
 class Place:
-    """What survives a restart, and the process that lives now."""
+    """Holds what survives a restart, and the process that lives now."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -92,7 +96,7 @@ class Place:
 
     @asynccontextmanager
     async def process(self) -> AsyncIterator[None]:
-        """Runs the fetch pump as a gateway does; the other pumps are driven by hand."""
+        """Run the fetch pump as a gateway does; the test steps the other pumps."""
         self.store = Store(
             SqliteDriver(self.folder / "perdure.db", synchronous="OFF"),
             clock=self.clock,
@@ -139,7 +143,7 @@ class Place:
         return await self.parts.door.accept(update)
 
     async def pass_by(self, seconds: int) -> None:
-        """Let time pass, a second at a time, with a look of the pump at each."""
+        """Let time pass second by second, with one look of the pump at each."""
         for _ in range(seconds):
             self.clock.advance(1)
             await self.look()
@@ -162,7 +166,7 @@ class Place:
         return record.events
 
     async def answer(self) -> int:
-        """Let everything be answered that can be. How many turns were."""
+        """Answer everything that can be answered. Returns the number of turns."""
         before = len(self.agent.requests)
         for _ in range(50):
             claimed = await self.parts.turns.step()
@@ -172,7 +176,7 @@ class Place:
         return len(self.agent.requests) - before
 
     def told(self) -> list[str]:
-        """Return what the model was told of files, in its newest request."""
+        """Return what the model was told about files in its newest request."""
         blocks = self.agent.requests[-1].messages[-1].blocks
         return [in_words(b.attachment) for b in blocks if isinstance(b, MediaBlock)]
 
@@ -209,6 +213,37 @@ async def test_a_download_that_hangs_keeps_no_chat_silent(tmp_path: Path) -> Non
         assert len(place.platform.typed) == shown
 
 
+async def test_a_lost_answer_to_taking_fetches_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only the file that the pump does not know of is given back, and not the one under way.
+    place = Place(tmp_path)
+    async with place.process():
+        await place.say("read this", FILE)
+        await until(lambda: place.platform.under_way == 1)
+        take = place.store.fetches.take
+        lost: list[Fetch] = []
+
+        async def loses_its_first_answer(
+            *, adapters: Sequence[str], limit: int, shares: FairShares
+        ) -> list[Fetch]:
+            taken = await take(adapters=adapters, limit=limit, shares=shares)
+            if taken and not lost:
+                lost.extend(taken)
+                raise Ambiguous("the disk failed during a commit")
+            return taken
+
+        monkeypatch.setattr(place.store.fetches, "take", loses_its_first_answer)
+        other = Attachment(reference="r2", name="plan.txt")
+        await place.say("and this", other, place="other", who="bob")
+        await until(lambda: place.platform.under_way == 2)
+        place.platform.goes_on.set()
+        await until(lambda: place.platform.under_way == 0)
+
+        assert [fetch.attachment.reference for fetch in lost] == ["r2"]
+        assert place.platform.fetched == ["r1", "r2"]
+
+
 async def test_files_that_hang_in_every_slot_hold_up_nobody_for_longer(tmp_path: Path) -> None:
     place = Place(tmp_path)
     async with place.process():
@@ -235,7 +270,7 @@ async def test_one_person_whose_files_hang_holds_up_nobody_else(tmp_path: Path) 
 
 
 class ReaderOfBombs(HangingReader):
-    """Never ends with what is called a bomb."""
+    """Does not come to the end of a file whose name begins with "bomb"."""
 
     async def read(self, source: FileSource) -> FileReading:
         if source.name.startswith("bomb"):

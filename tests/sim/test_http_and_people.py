@@ -1,5 +1,5 @@
-"""The whole HTTP surface in this process: nobody reaches what is another person's, a stop ends the
-model's work, and whoever closes a connection leaves nothing behind."""
+"""Checks the whole HTTP surface in this process: nobody reaches what belongs to another person, a
+stop ends the model's work, and a closed connection leaves nothing behind."""
 
 import asyncio
 import json
@@ -33,9 +33,9 @@ from perdure.ports.gateway import Report
 from perdure.ports.turns.agent import Work
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent, said
-from perdure.testkit.system import SeededEntropy, VirtualClock
-from perdure.testkit.watching import one_by_one
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, said
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.watching import one_by_one
 from perdure.web import access as access_module
 from perdure.web.access import TokenCheck
 from perdure.web.http.callers import Callers
@@ -54,7 +54,7 @@ OPERATORS_ONLY = (
     ("POST", "/api/restart"), ("GET", "/api/tokens"), ("POST", "/api/tokens"),
     ("DELETE", "/api/tokens/{id}"),
 )  # fmt: skip
-# What concerns nobody in particular, or only the one who asks.
+# Routes that belong to nobody in particular, or only to the caller.
 ONES_OWN = (
     ("GET", "/api/conversations"), ("GET", "/api/commands"), ("GET", "/api/places"),
     ("GET", "/api/sessions"), ("GET", "/api/search"), ("GET", "/api/status"),
@@ -73,8 +73,8 @@ ANOTHERS = (
 
 
 class Listener(ScriptedAgent):
-    """Echoes; to a message that asks for it, it says one word and hangs. `open` counts the streams
-    that somebody listens to."""
+    """Repeats what it hears; to a message that asks for it, it says one word and hangs. `open`
+    counts the streams that are being read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 
 async def adas(site: Site) -> dict[str, list[str]]:
-    """Ids of everything that Ada has, by what they stand for in a path."""
+    """Return the ids of everything that Ada has, by what they stand for in a path."""
     headers = {"Content-Type": "text/plain", "X-Filename": f"{CANARY}.txt"}
     token = {"Authorization": "Bearer token-of-ada"}
     async with site._client.post(
@@ -183,7 +183,7 @@ async def adas(site: Site) -> dict[str, list[str]]:
     _, called = await site.call(
         "POST", "/v1/responses", by="ada", json={"model": "main", "input": CANARY}
     )
-    # What she says on a platform is hers too, under the address that people see there.
+    # What Ada says on a platform belongs to her too, under the address that people see there.
     phone = Address(adapter="scripted", account="bot", place="phone")
     said_there = await site.services.door.accept(
         Update(
@@ -213,7 +213,7 @@ def paths(path: str, ids: dict[str, list[str]]) -> list[str]:
 
 
 async def test_every_route_is_for_operators_or_for_whom_it_concerns(site: Site) -> None:
-    """A new route has to be put into one of the three lists, and so under a test."""
+    # A new route has to be added to one of the three lists, and so comes under a test.
     known = {*OPERATORS_ONLY, *ONES_OWN, *ANOTHERS}
     routes = {
         (route.method, route.resource.canonical)
@@ -243,7 +243,7 @@ async def test_nobody_reaches_what_is_anothers(site: Site) -> None:
 
 
 async def test_what_is_ones_own_is_reached(site: Site) -> None:
-    """Else the test above would prove nothing."""
+    # Without this the test above would also pass where every route refuses everybody.
     ids = await adas(site)
     for method, path in ANOTHERS:
         if method != "GET" or path.endswith("/events"):
@@ -290,8 +290,8 @@ async def test_a_token_that_another_process_revoked_opens_nothing_for_long(site:
 async def test_a_probe_with_a_token_is_answered_while_the_store_is_away(
     site: Site, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From another machine it brings a token, which only the store knows. Were it refused, a
-    liveness probe would have a node started anew because its database is away."""
+    # A probe from another machine brings a token, which only the store knows. If it were refused, a
+    # liveness probe would restart the node because its database is away.
     monkeypatch.setattr(access_module, "OPEN", frozenset())
     monkeypatch.setattr(access_module, "REMEMBERED_S", 0)
     assert (await site.call("GET", path, by="bob"))[0] == 200
@@ -309,7 +309,9 @@ async def test_a_probe_with_a_token_is_answered_while_the_store_is_away(
 
     assert status == (503 if path == "/readyz" else 200), body
     assert "the database is gone" in str(body) or "perdure_store_up 0.0" in str(body)
-    assert (await site.call("GET", path, by="stranger"))[0] == 503, "it cannot be looked up"
+    unknown = await site.call("GET", path, by="stranger")
+    # Whose token cannot be looked up hears that the process lives, like a caller without one.
+    assert unknown == (200, {"status": "ok"}) if path == "/healthz" else unknown[0] == 503
     assert (await site.call("GET", "/api/sessions", by="bob"))[0] == 503
     monkeypatch.undo()
 
@@ -339,6 +341,15 @@ async def test_the_same_name_and_id_are_another_conversation_for_another_person(
     assert mine["session"] != theirs["session"]
 
 
+async def test_the_same_id_in_another_conversation_is_another_message(site: Site) -> None:
+    first = await site.says("ada", "hello", id="same")
+    path, body = "/api/conversations/other/messages", {"text": "hello", "id": "same"}
+    status, second = await site.call("POST", path, by="ada", json=body)
+
+    assert (status, second["duplicate"]) == (202, False)
+    assert first["session"] != second["session"]
+
+
 @pytest.mark.parametrize("by", ["ada", "olga"])
 async def test_a_stop_ends_the_call_of_the_model(site: Site, by: str) -> None:
     accepted = await site.says("ada", HANG)
@@ -351,7 +362,7 @@ async def test_a_stop_ends_the_call_of_the_model(site: Site, by: str) -> None:
 
 
 async def next_state(stream: AsyncGenerator[Any, None], session: str) -> None:
-    """Wait until the watcher is told that the conversation stands in this session."""
+    """Wait until the watcher is told that the conversation uses this session."""
     async with asyncio.timeout(SOON_S):
         async for told in stream:
             if told and isinstance(told[1], StateNews) and told[1].session == session:
@@ -359,7 +370,7 @@ async def next_state(stream: AsyncGenerator[Any, None], session: str) -> None:
 
 
 async def test_whoever_watches_goes_along_there_and_back(site: Site) -> None:
-    """Back to an old session nothing is written there that would tell."""
+    # On the way back nothing is written to the old session that could tell its watchers.
     first = await site.says("ada", "hello")
     await site.settled("ada", first["turn"])
     snapshot = await site.services.conversations.find("main", principal=await ada_of(site))
@@ -411,7 +422,8 @@ async def first_of(response: aiohttp.ClientResponse) -> bytes:
 
 @pytest.mark.parametrize("surface", ["events", "chat", "responses"])
 async def test_whoever_closes_a_stream_is_forgotten(site: Site, surface: str) -> None:
-    """The server finds out when it has something to say, and then lets go of everything."""
+    # The server notices the closed connection when it next writes, and must then forget the
+    # watcher.
     chat = {"model": "main", "stream": True, "messages": [{"role": "user", "content": "hang on"}]}
     call = {"model": "main", "stream": True, "input": "hang on"}
     await site.says("ada", HANG)
@@ -434,7 +446,7 @@ async def test_whoever_closes_a_stream_is_forgotten(site: Site, surface: str) ->
 
 
 async def test_a_check_of_everything_ends_with_its_asker(tmp_path: Path) -> None:
-    """It may take minutes, and nobody would read the answer."""
+    # A check may take minutes, and after a disconnect nobody would read its result.
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def for_ever() -> Report:

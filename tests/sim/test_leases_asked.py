@@ -1,5 +1,5 @@
-"""Before a process asks a model, runs a tool or fetches a file, it asks whether it still holds what
-it does that for."""
+"""Checks that a process asks whether it still holds its lease before it asks a model, runs a tool,
+fetches a file or sends a part."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
@@ -21,10 +21,10 @@ from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent, echo
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import admitted
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, echo
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.stores import admitted
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 LEASE_S = 15.0
 AWAY_S = 60.0
@@ -32,7 +32,7 @@ FILE = Attachment(reference="file_1", name="words.bin", mime="application/octet-
 
 
 class Nodes:
-    """The nodes of a store that is shared. A heartbeat hangs until `beats` is set."""
+    """Plays the nodes of a shared store. A heartbeat hangs until `beats` is set."""
 
     lease_s = LEASE_S
 
@@ -60,11 +60,12 @@ class Source:
 
 
 class Process:
-    """A process whose clock is the test's. `on_call` happens while the model is asked."""
+    """Runs a process whose clock the test moves. `on_call` is called while the model is asked."""
 
     def __init__(self, folder: Path, supervisor: Supervisor) -> None:
         self.clock = VirtualClock()
         self.source = Source()
+        self.platform = ScriptedPlatform(clock=self.clock)
         self.ran: list[str] = []
         self.on_call: Callable[[], None] = lambda: None
         self.agent = ScriptedAgent(self._answer)
@@ -80,7 +81,7 @@ class Process:
             clock=self.clock,
             entropy=SeededEntropy(7),
             limits=Limits(drain_timeout_s=0),
-            adapters={"scripted": ScriptedPlatform(clock=self.clock)},
+            adapters={"scripted": self.platform},
             sources={"scripted": self.source},
         )
         self.parts: NodeParts = compose_node(dependencies, supervisor.start, feed=Feed())
@@ -137,8 +138,7 @@ async def test_no_model_is_asked_while_nobody_knows_whether_the_turn_is_ours(
 
 
 async def test_no_tool_is_run_while_nobody_knows_whether_the_turn_is_ours(process: Process) -> None:
-    """The process stood still while the model spoke."""
-
+    # The process stands still while the model speaks.
     def stand_still() -> None:
         process.clock.advance(AWAY_S)
         process.on_call = lambda: None
@@ -156,7 +156,8 @@ async def test_no_tool_is_run_while_nobody_knows_whether_the_turn_is_ours(proces
 
 
 async def test_a_file_is_not_fetched_for_whoever_may_have_it_now(process: Process) -> None:
-    """The process stood still after it had taken the file. It is taken once more, and fetched."""
+    # The process stands still after it has taken the file. It must take it once more before it
+    # fetches.
     await process.store.nodes.join(name="sim")
     await process.say("read this", FILE)
     take = process.store.fetches.take
@@ -173,3 +174,25 @@ async def test_a_file_is_not_fetched_for_whoever_may_have_it_now(process: Proces
 
     assert await process.parts.fetching.step()
     assert process.source.asked == 1
+
+
+async def test_a_part_is_not_sent_by_whoever_may_not_have_it_any_more(process: Process) -> None:
+    # The process stands still after it has taken the part. It must take it once more before it
+    # sends.
+    await process.store.nodes.join(name="sim")
+    await process.say("hello")
+    assert await goes_on(process.parts.turns.finished, within_s=5)
+    take = process.store.outbox.take
+
+    async def take_and_stand_still(**given: Any) -> Any:
+        taken = await take(**given)
+        process.clock.advance(AWAY_S / 2)
+        process.store.outbox.take = take
+        return taken
+
+    process.store.outbox.take = take_and_stand_still
+    assert await process.parts.outbox.step()
+    assert process.platform.visible == []
+
+    assert await process.parts.outbox.step()
+    assert len(process.platform.visible) == 1

@@ -1,4 +1,5 @@
-"""An answer that is stopped or replaced is marked as that, whatever happens at that instant."""
+"""Checks that an answer which was stopped or replaced is marked as such, whatever is struck in that
+instant."""
 
 import pytest
 
@@ -7,9 +8,9 @@ from perdure.domain.journal.records import SessionRecord
 from perdure.domain.journal.transcript import reply_text
 from perdure.domain.outcomes import Busy, Outcome
 from perdure.domain.turn.endings import REPLACED_MARK, STOPPED_MARK
-from perdure.testkit.crash import Fuse, Nemesis
-from perdure.testkit.striking import Simulator
-from perdure.testkit.world import Life, World, rest
+from perdure.testkit.simulator.crash import Fuse, Nemesis
+from perdure.testkit.simulator.striking import Simulator
+from perdure.testkit.simulator.world import Life, World, rest
 
 pytestmark = pytest.mark.timeout(100)
 ENDINGS = {
@@ -34,7 +35,7 @@ async def replace(life: Life) -> None:
 
 
 def check_marks(world: World, records: list[SessionRecord]) -> None:
-    """Each answer that somebody else has ended was shown with its mark, once."""
+    """Check that each answer which was ended by somebody else was shown once, with its mark."""
     texts = [shown.text for shown in world.platform.visible]
     for record in records:
         for turn in record.turns:

@@ -1,4 +1,5 @@
-"""A turn that waits for a model that is away can be ended at any moment, and survives a death."""
+"""Checks that a turn which waits for an unreachable model can be ended at any moment, and survives
+a death."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -27,13 +28,13 @@ from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.agent import Work
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent, echo
-from perdure.testkit.crash import Fuse, Nemesis
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import admitted
-from perdure.testkit.striking import Simulator
-from perdure.testkit.system import SeededEntropy, VirtualClock
-from perdure.testkit.world import rest
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, echo
+from perdure.testkit.simulator.crash import Fuse, Nemesis
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.stores import admitted
+from perdure.testkit.simulator.striking import Simulator
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.world import rest
 
 AWAY = Stopped(
     reason=StopReason.PROVIDER_UNREACHABLE,
@@ -68,13 +69,18 @@ class Node:
         self.clock = clock
 
     async def hears(
-        self, text: str, *, busy: Busy = Busy.QUEUE, adapter: str = "scripted"
+        self,
+        text: str,
+        *,
+        busy: Busy = Busy.QUEUE,
+        adapter: str = "scripted",
+        kind: UpdateKind = UpdateKind.MESSAGE,
     ) -> Accepted:
         address = Address(adapter=adapter, account="bot", place="room")
         update = Update(
             address=address,
             external_id=text,
-            kind=UpdateKind.MESSAGE,
+            kind=kind,
             principal=self.person,
             text=text,
             busy=busy,
@@ -82,7 +88,7 @@ class Node:
         return await self.parts.door.accept(update)
 
     async def until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
-        """Let time pass until something is so."""
+        """Let time pass until the condition holds."""
         async with asyncio.timeout(20):
             while not await is_so():
                 self.clock.advance(0.05)
@@ -172,11 +178,20 @@ async def test_a_turn_that_waits_is_answered_when_the_model_is_back(tmp_path: Pa
     assert settled.outcome is Outcome.DONE
     assert settled.reach.waited_s >= 5
     assert [each.agent for each in settled.reach.missed] == ["main"]
-    # What people are told of the wait is no word of the model's, and not for it.
+    # The notice about the wait is for people; the model must not read it.
     assert "still being tried" not in repr(agent.requests)
-    # It is prepared once, however often it is made.
+    # The request is prepared once, however often it is sent.
     assert len(agent.requests) > 3
     assert all(request is agent.requests[0] for request in agent.requests)
+
+
+async def test_a_program_is_told_of_no_wait(tmp_path: Path) -> None:
+    # It reads the end of its turn alone.
+    agent = AwayAgent(is_away=True)
+    async with a_node(tmp_path, agent) as node:
+        accepted = await node.hears("hello", adapter="http", kind=UpdateKind.CALL)
+        await node.until(partial(node.is_settled, accepted.turn))
+        assert await node.notices(accepted) == []
 
 
 async def _has(platform: ScriptedPlatform, text: str) -> bool:
@@ -237,7 +252,7 @@ async def test_another_agent_that_answers_says_so(tmp_path: Path) -> None:
         await node.until(lambda: _has(platform, "Answered by spare: main was away"))
         again = await node.hears("and now?")
         await node.until(partial(node.is_settled, again.turn))
-        assert len(main.requests) == 1  # it rests
+        assert len(main.requests) == 1  # an agent that failed is not asked for a while
         why = (await node.hears("/why")).reply
         settled = await node.settled(again.turn)
 

@@ -1,10 +1,11 @@
-"""What the model is told of interruptions is told once, where it belongs, and stored nowhere.
+"""Checks that the model is told of an interruption once, where it belongs, and that the note is
+stored nowhere.
 
-An answer is cut at every instant, with tools and without, and then people go on in every way they
-have: they write, branch, go back, ask again, begin anew, have something done beside. The fuse goes
-on into that, so errands and the answers that follow are cut too. The model reads like a strict
+An answer is cut at every instant, with tools and without. Then people go on in every way they have:
+they write, branch, go back, ask again, begin anew, or order work in the background. The fuse stays
+active meanwhile, so errands and later answers are cut too. The model judges requests like a strict
 provider. It obeys what it reads last, and its errands quote every note that they are told, so that
-whatever reaches them is found in the store.
+a note which reaches an errand is found in the store.
 """
 
 from collections import Counter
@@ -26,16 +27,14 @@ from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.events import (
     AssistantSaid,
     AttemptInterrupted,
-    Compacted,
     InterruptionAcknowledged,
     NoticePosted,
     Recorded,
-    SessionOpened,
-    TitleSet,
     TurnQueued,
     TurnStarted,
 )
 from perdure.domain.journal.records import SessionRecord
+from perdure.domain.journal.session_events import Compacted, SessionOpened, TitleSet
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt.prompt import (
@@ -52,12 +51,12 @@ from perdure.domain.turn.recovery import Policy, Resume, told_by
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
 from perdure.ports.turns.agent import Work
 from perdure.ports.turns.turns import Settlement
-from perdure.testkit.agent import ScriptedAgent
-from perdure.testkit.crash import Fuse
-from perdure.testkit.stores import claim_one, reply_id
-from perdure.testkit.striking import Run, Simulator
-from perdure.testkit.wire_rules import anthropic_violations, openai_violations
-from perdure.testkit.world import PLATFORM, Act, Life, Setup, World, patiently, until
+from perdure.testkit.models.wire_rules import anthropic_violations, openai_violations
+from perdure.testkit.simulator.agent import ScriptedAgent
+from perdure.testkit.simulator.crash import Fuse
+from perdure.testkit.simulator.stores import claim_one, reply_id
+from perdure.testkit.simulator.striking import Run, Simulator
+from perdure.testkit.simulator.world import PLATFORM, Act, Life, Setup, World, patiently, until
 
 SETTINGS = ChatSettings(base_url="http://127.0.0.1:1/v1", model="strict")
 BEFORE = [f"{number} of the sea, the wind and the long way home" for number in range(3)]
@@ -68,7 +67,7 @@ ANSWERS: Final = {
     TurnKind.BACKGROUND: DUG,
     TurnKind.MEMORY: "done",
 }
-# What calls a tool in errands, and by whom it is called.
+# The tool that each kind of errand calls.
 TOOLS: Final = {TurnKind.BACKGROUND: "dig", TurnKind.MEMORY: "remember"}
 
 
@@ -85,7 +84,7 @@ def recovery_notes(blocks: Sequence[PromptBlock]) -> list[Note]:
 
 
 class Reader(ScriptedAgent):
-    """Answers, and keeps each request whole: an encoded message is its number."""
+    """Plays a model, and can rebuild each request: the encoding of a message is its number."""
 
     def __init__(self, world: World, cut: str) -> None:
         super().__init__(self._answer)
@@ -103,8 +102,9 @@ class Reader(ScriptedAgent):
         return [*(self._encoded[int(number)] for number in numbers), *request.messages]
 
     async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
-        """The first words are durable before the next come, so that a death can leave them."""
-        is_first = True
+        """Wait until the first words are durable before the next come, so that a death can leave
+        them. Those of a summary never are."""
+        is_first = request.purpose != TurnKind.SUMMARY
         async for event in super().run(request, work):
             shown = sum(map(len, self._world.shown.values()))
             yield event
@@ -136,15 +136,15 @@ class Reader(ScriptedAgent):
 
 
 def newest(request: ModelRequest) -> str:
-    """What the person has said last, as the model reads it."""
+    """Return what the person said last, as the model reads it."""
     texts = [b.text for m in request.messages if m.role is Role.USER for b in m.blocks
              if isinstance(b, TextBlock)]  # fmt: skip
     return texts[-1] if texts else ""
 
 
 def own_results(request: ModelRequest) -> list[PromptBlock]:
-    """The tool results behind what the model was last asked. A model that obeys what it reads last
-    has none when an order is the last it reads."""
+    """Return the tool results behind what the model was last asked. There are none if an order is
+    the last thing that the model reads."""
     blocks = [block for message in request.messages for block in message.blocks]
     asked = [
         at
@@ -162,7 +162,7 @@ def tool_of(request: ModelRequest) -> str:
 
 
 async def converse(life: Life) -> None:
-    """A conversation that was told to the model in full."""
+    """Have a conversation that the model was told in full."""
     for number, text in enumerate(BEFORE, 1):
         update = Update(
             address=Address(adapter=PLATFORM, account="bot", place="room"),
@@ -189,7 +189,7 @@ async def before(world: World) -> None:
 
 
 async def cut(life: Life, *, text: str) -> None:
-    """The gateway dies in the middle of an answer, if it has not died before."""
+    """Kill the gateway in the middle of an answer, if it has not died before."""
     agent = life.world.agent
     assert isinstance(agent, Reader)
     agent.is_cutting = True
@@ -205,15 +205,15 @@ async def cut(life: Life, *, text: str) -> None:
 
 
 async def go_on(life: Life, *, said: Sequence[str]) -> None:
-    """People go on, one thing after the other."""
+    """Say one thing after the other."""
     for text in said:
         life.world.say(text)
         await life.rest()
 
 
 async def look_around(life: Life) -> None:
-    """Whatever was left, and two more answers: in the session before, if there is one, and after
-    that."""
+    """Finish what is left, then say two more things: in the session before, if there is one, and
+    after that."""
     await life.rest()
     for text in ("and now?", "/resume", "tool there", "at last"):
         life.world.say(text)
@@ -233,7 +233,7 @@ WAYS: Final[dict[str, Sequence[str]]] = {
     "reset": ["/reset", "tool else"],
     "compact": ["tool else", "one more", "/compact the sea", "go on"],
 }
-# In these the fuse has errands to strike, of which there are few instants.
+# In these ways the fuse strikes errands too. Errands have few instants, so more of them are struck.
 ERRANDS: Final = ("background", "reset", "compact")
 
 
@@ -248,7 +248,7 @@ def opening(record: SessionRecord) -> SessionOpened:
 
 
 def refused(agent: Reader) -> list[str]:
-    """What strict providers would say to any of the requests."""
+    """Return what strict providers would object to in any of the requests."""
     found: list[str] = []
     for request in agent.requests:
         messages = agent.whole(request)
@@ -265,7 +265,7 @@ def refused(agent: Reader) -> list[str]:
 
 
 def told_in_errands(agent: Reader) -> list[str]:
-    """An errand hears its order, and of no interruption."""
+    """Report errands that were told anything besides their order, such as a note."""
     found = []
     for request in agent.requests:
         if request.purpose:
@@ -277,8 +277,8 @@ def told_in_errands(agent: Reader) -> list[str]:
 
 
 def told_not_once(records: Sequence[SessionRecord]) -> list[str]:
-    """Each interruption of an answer is told once, if it is on a chain that went on; others at
-    most once."""
+    """Report interruptions of an answer that were not told exactly once, if they are on a chain
+    that went on. Others may be told at most once."""
     told = Counter(
         told_by(r) for r in events_of(records) if isinstance(r.event, InterruptionAcknowledged)
     )
@@ -302,8 +302,8 @@ def told_not_once(records: Sequence[SessionRecord]) -> list[str]:
 
 
 def told_elsewhere(agent: Reader, records: Sequence[SessionRecord]) -> list[str]:
-    """The requests of the last attempt of each answer carry a note if it told something, and one
-    that told nothing carries none."""
+    """Report answers whose last attempt told of an interruption and whose requests carry no note,
+    or the reverse."""
     found = []
     asked: dict[str, list[TurnId]] = {}
     for record in records:
@@ -333,7 +333,7 @@ def told_elsewhere(agent: Reader, records: Sequence[SessionRecord]) -> list[str]
 
 
 def brought_wrongly(records: Sequence[SessionRecord]) -> list[str]:
-    """Errands bring what the model said, once and from its beginning."""
+    """Report errands that did not bring back what the model said, from its beginning."""
     found = []
     for each in events_of(records):
         match each.event:
@@ -353,7 +353,7 @@ def brought_wrongly(records: Sequence[SessionRecord]) -> list[str]:
 
 
 def stored(folder: Path, notes: set[str]) -> list[str]:
-    """Notes that are in some byte of what was stored."""
+    """Return the sentences of these notes that are in any byte of what was stored."""
     everything = b"\n".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     assert b"at last" in everything, "the search would find nothing at all"
     sentences = {each for note in notes for each in note.strip("[]").split(". ")}
@@ -382,7 +382,7 @@ def run(simulator: Simulator, folder: Path, name: str, where: str, resume: Resum
     async def play(*fuses: Fuse) -> list[str]:
         policy = Policy(resume=resume, freshness_ms=0, attempts_max=9)
         setup = Setup(recovery=policy, has_titles=True, has_memory=True, strikes_deliveries=False)
-        # Elsewhere the answer is the first: the numbers of a branch then meet those of its cut.
+        # Elsewhere the cut answer is the first one, so that a branch has events with its numbers.
         world = await simulator.world(setup=setup, before=before if name == "compact" else None)
         world.agent = Reader(world, where)
         world.holds = lambda request: not request.purpose and where != "in a tool"

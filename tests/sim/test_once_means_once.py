@@ -1,4 +1,4 @@
-"""A tool that takes its host down with it: it runs once, however often the gateway comes back."""
+"""Checks that a tool which kills its host runs once, however often the gateway comes back."""
 
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,10 @@ from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent
-from perdure.testkit.crash import SimulatedCrash
-from perdure.testkit.stores import admitted
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
+from perdure.testkit.simulator.crash import SimulatedCrash
+from perdure.testkit.simulator.stores import admitted
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 LIVES = 20
 
@@ -35,7 +35,7 @@ class DeadlyTools(CountingTools):
 
 
 def stubborn(request: ModelRequest) -> list[AgentEvent]:
-    """Asks for the same call until it has been told twice that nobody knows what it did."""
+    """Ask for the same call until two results say that its effect is unknown."""
     results = [b for m in request.messages for b in m.blocks if isinstance(b, ResultBlock)]
     if len(results) < 2:
         arguments = '{"to": "ada", "amount": 5}' if results else '{"amount":5,"to":"ada"}'

@@ -1,4 +1,4 @@
-"""The pumps, step by step: how much runs at once, what wakes them, and how long they wait."""
+"""Checks the pumps step by step: how much runs at once, what wakes them, and how long they wait."""
 
 import asyncio
 import math
@@ -11,44 +11,63 @@ import pytest
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
-from perdure.domain.delivery import Capabilities, backoff_s
+from perdure.domain.cadence import CADENCE_MAX_S
+from perdure.domain.delivery import Capabilities, Pace, Rate, backoff_s
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.ids import ConversationId, MessageId, PartId, PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.updates import Accepted, Update
-from perdure.domain.journal.events import AssistantSaid, AttemptInterrupted
+from perdure.domain.journal.events import (
+    AnyEvent,
+    AssistantSaid,
+    AttemptInterrupted,
+    InterruptionAcknowledged,
+    SteerTaken,
+    TurnSettled,
+    Usage,
+)
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.outcomes import Interruption, StopReason
+from perdure.domain.outcomes import Busy, Interruption, StopReason
 from perdure.domain.people.sharing import FairShares
 from perdure.domain.prompt.prompt import ModelRequest
-from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
+from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentSpent, AgentText, Stopped
 from perdure.engine.delivery.reconciling import LATE_S
 from perdure.engine.foundation.heartbeat import Heartbeat
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.flusher import Flusher
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.runner_services import Limits
-from perdure.engine.turns.scribe import Flusher, Scribe
+from perdure.engine.turns.scribe import PIECE_MIN, Scribe
 from perdure.engine.watching.feed import Feed
-from perdure.ports.platform.adapter import ACCOUNT_WAIT, Effect, Post, Receipt
+from perdure.ports.platform.adapter import ACCOUNT_WAIT, Effect, Post, Receipt, Unrenderable
 from perdure.ports.records.history import Conversations
 from perdure.ports.turns.agent import Work
+from perdure.ports.turns.room import ContextRoom
 from perdure.ports.turns.turns import Claimed, TextPiece, TurnLease, Turns
 from perdure.ports.turns.wakes import Topic
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.ports.outbox import StoredOutbox
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent, said
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import Person, admitted, only
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, said
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.stores import Person, admitted, only
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 NAME = "scripted"
 SOON_S = 5
+CLAIMED = Claimed(
+    lease=TurnLease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1),
+    conversation=ConversationId("con_1"),
+    principal=PrincipalId("prn_1"),
+    address=Address(adapter="http", account="", place="home"),
+    parent=None,
+    events=(),
+)
 
 
 class Patient(ScriptedAgent):
-    """Says one word, waits for `go_on`, and ends. `open` counts those it talks to now, `most` how
-    many it ever talked to at once."""
+    """Says one word, waits for `go_on`, and ends. `open` counts the streams that are open now,
+    `most` the largest number that ever was."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,20 +107,23 @@ class Node:
         self.clock = clock
         self.who = who
 
-    async def hears(self, place: str, *, who: str = "") -> Accepted:
-        """Take a message, of Ada's unless somebody else is named."""
+    async def hears(
+        self, place: str, *, who: str = "", text: str = "", busy: Busy = Busy.QUEUE
+    ) -> Accepted:
+        """Take a message of Ada's, or of the person who is named."""
         principal = await admitted(self.store, who) if who else self.who
         update = Update(
             address=Address(adapter="http", account=principal, place=place),
-            external_id=place,
+            external_id=text or place,
             kind=UpdateKind.MESSAGE,
             principal=principal,
-            text=place,
+            text=text or place,
+            busy=busy,
         )
         return await self.parts.door.accept(update)
 
     async def answers(self, place: str, text: str) -> TurnId:
-        """A reply whose words wait in the outbox."""
+        """Put a reply into the outbox. Returns its turn."""
         person = Person(self.store, self.who, adapter=NAME, place=place)
         return await person.is_answered("hi", text, parts=(text,))
 
@@ -131,7 +153,8 @@ async def a_node(
     limits: Limits | None = None,
     is_running: bool = True,
 ) -> AsyncIterator[Node]:
-    """Unless it `is_running`, the test makes every step itself, and time is its own."""
+    """Run a node. If it is not `is_running`, the test makes every step and moves the time
+    itself."""
     clock = clock or VirtualClock(is_eager=is_running)
     driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
     entropy = SeededEntropy(clock.now_ms())
@@ -182,7 +205,7 @@ async def test_no_more_turns_run_at_once_than_are_allowed_and_all_get_their_turn
 
 
 class InTurn(Patient):
-    """Ends the answers to what it is told to end, and to nothing else."""
+    """Ends an answer only once its question is in `ended`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,6 +273,62 @@ async def test_a_turn_whose_claim_was_not_heard_of_is_answered(
         assert await node.outcome(second) == "done"
 
 
+async def test_what_was_sent_to_a_turn_before_a_restart_is_taken_after_it(tmp_path: Path) -> None:
+    clock, before, after = VirtualClock(is_eager=True), Patient(), ScriptedAgent()
+    async with a_node(tmp_path, clock=clock, agent=before) as node:
+        first = await node.hears("home")
+        await until(lambda: before.open == 1)
+        steered = await node.hears("home", text="this way", busy=Busy.STEER)
+        assert steered.turn == first.turn
+    async with a_node(tmp_path, clock=clock, agent=after) as node:
+        await node.is_settled(first)
+        record = await node.store.diagnostics.record(first.session)
+
+    assert [each.text for each in only(SteerTaken, record.events)] == ["this way"]
+    assert len(record.turns) == 1, "it is no turn of its own"
+
+
+async def test_an_interruption_is_told_once_where_the_model_answers_with_a_call(
+    tmp_path: Path,
+) -> None:
+    clock, before = VirtualClock(is_eager=True), Patient()
+    steps: list[list[AgentEvent]] = [
+        [
+            AgentCall(id="1", name="look", arguments="{}"),
+            Stopped(reason=StopReason.TOOL_CALLS),
+        ],
+        [AgentText("Trees."), Stopped(reason=StopReason.STOP)],
+    ]
+    after = ScriptedAgent(lambda _: steps.pop(0))
+    async with a_node(tmp_path, clock=clock, agent=before) as node:
+        first = await node.hears("home")
+        await until(lambda: before.open == 1)
+    async with a_node(tmp_path, clock=clock, agent=after) as node:
+        await node.is_settled(first)
+        record = await node.store.diagnostics.record(first.session)
+
+    (interrupted,) = [each for each in record.events if isinstance(each.event, AttemptInterrupted)]
+    told = only(InterruptionAcknowledged, record.events)
+    assert [each.interruption for each in told] == [interrupted.seq]
+
+
+async def test_a_node_without_its_lease_claims_nothing_until_it_has_joined_again(
+    tmp_path: Path,
+) -> None:
+    # Its turns, and all that wait, may be another node's by now.
+    async with a_node(tmp_path, is_running=False) as node:
+        turns = node.parts.turns
+        turns.let_go()
+
+        accepted = await node.hears("home")
+        assert not await turns.step()
+        assert (turns.running, await node.outcome(accepted)) == (0, None)
+
+        turns.come_back()
+        assert await turns.step()
+        await node.is_settled(accepted)
+
+
 @pytest.mark.parametrize("is_restart", [False, True], ids=["stop", "restart"])
 async def test_a_drain_parks_what_runs_and_says_that_it_was_no_crash(
     tmp_path: Path, is_restart: bool
@@ -270,6 +349,42 @@ async def test_a_drain_parks_what_runs_and_says_that_it_was_no_crash(
         assert (turn.state, interrupted.reason) == ("interrupted", wanted)
         assert [each.text for each in only(AssistantSaid, record.events)] == ["Well, "]
     assert agent.open == 0
+
+
+class LooksFirst(Patient):
+    """Calls a tool before each answer, and tells what that has used."""
+
+    used = Usage(input_tokens=500, output_tokens=20, model_calls=1)
+
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
+        if not self.requests:
+            self.requests.append(request)
+            yield AgentCall(id="1", name="look", arguments="{}")
+            yield AgentSpent(self.used)
+            yield Stopped(reason=StopReason.TOOL_CALLS)
+            return
+        async for event in super().run(request, work):
+            if isinstance(event, Stopped):
+                yield AgentSpent(self.used)
+            yield event
+
+
+async def test_a_drain_charges_the_model_calls_that_have_ended(tmp_path: Path) -> None:
+    agent = LooksFirst()
+    async with a_node(tmp_path, agent=agent) as node:
+        accepted = await node.hears("home")
+        await until(lambda: agent.open == 1)
+        await node.parts.gateway.drain()
+
+        record = await node.store.diagnostics.record(accepted.session)
+        (interrupted,) = only(AttemptInterrupted, record.events)
+        assert interrupted.usage == agent.used
+    agent.go_on.set()
+    async with a_node(tmp_path, agent=agent) as node:
+        await node.is_settled(accepted)
+        record = await node.store.diagnostics.record(accepted.session)
+        (settled,) = only(TurnSettled, record.events)
+        assert settled.usage == agent.used + agent.used
 
 
 @pytest.mark.parametrize(("code", "holds_others"), [(ACCOUNT_WAIT, True), ("", False)])
@@ -319,8 +434,8 @@ async def test_a_platform_that_names_no_time_is_left_alone_for_a_while(tmp_path:
 async def test_a_key_is_repeated_only_while_the_platform_remembers_it(
     tmp_path: Path, key_s: float, passed_s: int, state: str
 ) -> None:
-    """The process died while it was sending, and the message had arrived. If the clock was set back
-    since, nobody knows how long ago that was."""
+    # The process died while it was sending, and the message had arrived. If the clock was set back
+    # since then, nobody knows how long ago that was.
     platform = Counting(Capabilities(takes_key=True, key_s=key_s))
     clock = VirtualClock()
     async with a_node(tmp_path, clock=clock, platform=platform, is_running=False) as node:
@@ -344,7 +459,7 @@ async def test_what_is_found_on_the_platform_is_not_sent_again(tmp_path: Path) -
         parts = await node.store.outbox.take(adapter=NAME, limit=2)
         (arrived,) = [part for part in parts if part.text == "arrived"]
         await platform.perform(Post(key=arrived.id, address=arrived.address, text=arrived.text))
-    clock.advance(LATE_S)  # before, what is not there may still be on its way
+    clock.advance(LATE_S)  # earlier, a part that is not found may still arrive
     async with a_node(tmp_path, clock=clock, platform=platform, is_running=False) as node:
         for _ in range(2):
             await node.parts.outbox.step()
@@ -370,6 +485,47 @@ async def test_an_answer_names_the_message_that_it_answers(tmp_path: Path) -> No
         await node.answers("home", "hello")
         await node.parts.outbox.step()
     assert [(each.text, each.reply_to) for each in platform.posts] == [("hello", "home-1")]
+
+
+async def test_a_part_that_is_sent_again_says_so(tmp_path: Path) -> None:
+    class Noting(Counting):
+        def __init__(self) -> None:
+            super().__init__()
+            self.repeats: list[bool] = []
+
+        async def perform(self, effect: Effect) -> Receipt:
+            assert isinstance(effect, Post)
+            self.repeats.append(effect.is_repeat)
+            return await super().perform(effect)
+
+    platform = Noting()
+    platform.failures = [Transient("try again")]
+    async with a_node(tmp_path, platform=platform, is_running=False) as node:
+        await node.answers("home", "hello")
+        for _ in range(2):
+            await node.parts.outbox.step()
+            node.clock.advance(60)
+    assert platform.repeats == [False, True]
+
+
+async def test_the_same_words_in_another_form_count_as_another_call(tmp_path: Path) -> None:
+    class Plain(Counting):
+        async def perform(self, effect: Effect) -> Receipt:
+            receipt = await super().perform(effect)
+            if isinstance(effect, Post) and not effect.is_plain:
+                raise Unrenderable("the marks are refused")
+            return receipt
+
+    pace = Pace(account=Rate(2, 60))
+    platform = Plain(Capabilities(takes_key=True, pace=pace))
+    async with a_node(tmp_path, platform=platform, is_running=False) as node:
+        for place in ("home", "elsewhere"):
+            await node.answers(place, place)
+        await node.parts.outbox.step()
+        assert platform.asked == 2, "both calls were for the first part"
+        node.clock.advance(60)
+        await node.parts.outbox.step()
+    assert platform.asked == 4
 
 
 @pytest.mark.parametrize("failure", [Ambiguous("no answer"), KeyError("a bug")])
@@ -419,7 +575,7 @@ class SlowPlatform(Counting):
 async def test_a_node_leaves_after_its_last_word_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once it has left, others take what it is sending for stranded."""
+    # Once the node has left, other nodes treat what it is sending as stranded.
     platform = SlowPlatform()
     shown_at_the_end: list[str] = []
     async with a_node(tmp_path, platform=platform) as node:
@@ -443,7 +599,7 @@ async def test_a_node_leaves_after_its_last_word_is_sent(
 
 
 class SlowDisk:
-    """Takes flushes, each when it is let."""
+    """Takes flushes, and ends them once `go_on` is set."""
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
@@ -486,27 +642,43 @@ async def test_text_is_a_heartbeat_once_the_next_one_is_near() -> None:
     assert disk.beats == [False, True, False, True, False, True]
 
 
+@pytest.mark.parametrize("first_s", [0.02, 0.1, 0.2])
+async def test_flushes_of_a_long_answer_carry_every_heartbeat(first_s: float) -> None:
+    clock = VirtualClock(is_eager=True)
+    disk, heartbeat = Carried(), Heartbeat(clock)
+    lease = TurnLease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1)
+    async with Supervisor() as supervisor:
+        flusher = Flusher(
+            cast("Turns", disk), clock=clock, start=supervisor.start, heartbeat=heartbeat
+        )
+        clock.advance(first_s)
+        for number in range(20):
+            assert heartbeat.left_s > 0, "a commit of its own would be due"
+            piece = TextPiece(lease=lease, message=MessageId("msg_1"), start=number, text="x")
+            await flusher.flush(piece)
+            clock.advance(CADENCE_MAX_S)
+
+    assert sum(disk.beats) <= 11, "one every half second is enough"
+
+
 async def test_a_message_is_not_final_while_words_of_it_are_being_stored() -> None:
-    """They would be stored behind it, and come back as a second message."""
+    # The words would be stored behind the message, and come back as a second one.
     clock, disk = VirtualClock(is_eager=True), SlowDisk()
     turns = cast("Turns", disk)
-    claimed = Claimed(
-        lease=TurnLease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1),
-        conversation=ConversationId("con_1"),
-        principal=PrincipalId("prn_1"),
-        address=Address(adapter="http", account="", place="home"),
-        parent=None,
-        events=(),
-    )
     feed = Feed()
-    ledger = Ledger(
-        claimed, turns=turns, conversations=cast("Conversations", disk), feed=feed, clock=clock
-    )
     async with Supervisor() as supervisor, asyncio.TaskGroup() as scribbling:
+        ledger = Ledger(
+            CLAIMED,
+            turns=turns,
+            room=cast("ContextRoom", disk),
+            conversations=cast("Conversations", disk),
+            flusher=Flusher(turns, clock=clock, start=supervisor.start, heartbeat=Heartbeat(clock)),
+            feed=feed,
+            clock=clock,
+        )
         scribe = Scribe(
             ledger,
             MessageId("msg_1"),
-            flusher=Flusher(turns, clock=clock, start=supervisor.start, heartbeat=Heartbeat(clock)),
             scribbling=scribbling,
             acknowledgements=(),
         )
@@ -522,11 +694,78 @@ async def test_a_message_is_not_final_while_words_of_it_are_being_stored() -> No
     assert disk.stored == ["Well, "], "the rest is stored with the message"
 
 
+class Shelf:
+    """Takes the pieces of one message as a ledger does: a piece with the same start replaces the
+    one before it. Notes what watchers would see."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(is_eager=True)
+        self.lease = TurnLease(session=SessionId("ses_1"), turn=TurnId("trn_1"), epoch=1, attempt=1)
+        self.pieces: list[TextPiece] = []
+        self.shown = ""
+
+    async def flush(self, piece: TextPiece, *, known: int, events: Sequence[AnyEvent]) -> None:
+        assert piece.start + known == len(self.shown)
+        self.pieces.append(piece)
+        self.shown += piece.text[known:]
+
+    @property
+    def rows(self) -> dict[int, str]:
+        return {piece.start: piece.text for piece in self.pieces}
+
+
+async def test_few_words_become_few_rows_and_no_flush_writes_much_again() -> None:
+    shelf, words = Shelf(), [f"word {number} " for number in range(100)]
+    async with asyncio.TaskGroup() as scribbling:
+        scribe = Scribe(
+            cast("Ledger", shelf), MessageId("msg_1"), scribbling=scribbling, acknowledgements=()
+        )
+        for word in words:
+            scribe.add(word)
+            await scribe.flush()
+            assert "".join(shelf.rows.values()) == shelf.shown, "what is shown is stored"
+        assert await scribe.finish() == "".join(words)
+
+    assert shelf.shown == "".join(words)
+    assert [piece.text for piece in shelf.pieces if piece.start == 0] == ["word 0 "]
+    assert len(shelf.rows) < 15
+    assert max(len(piece.text) for piece in shelf.pieces) < PIECE_MIN + 10
+
+
+@pytest.mark.parametrize("error", [Transient("not now"), Ambiguous("no answer")])
+async def test_what_people_are_told_beside_a_turn_is_tried_once_and_ends_nothing(
+    error: Transient | Ambiguous,
+) -> None:
+    # It may have been stored, and would then be told twice.
+    class Mute:
+        told = 0
+
+        async def tell(self, lease: TurnLease, text: str) -> None:
+            self.told += 1
+            raise error
+
+    clock, store = VirtualClock(is_eager=True), Mute()
+    turns = cast("Turns", store)
+    async with Supervisor() as supervisor:
+        ledger = Ledger(
+            CLAIMED,
+            turns=turns,
+            room=cast("ContextRoom", store),
+            conversations=cast("Conversations", store),
+            flusher=Flusher(turns, clock=clock, start=supervisor.start, heartbeat=Heartbeat(clock)),
+            feed=Feed(),
+            clock=clock,
+        )
+        await ledger.tell("The model is away.")
+    assert store.told == 1
+
+
 @pytest.mark.parametrize("jump_s", [-7_200, 7_200])
 async def test_pumps_look_again_when_the_clock_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_s: float
 ) -> None:
-    """One part waits for an hour by the clock; after that was set back it does so anew."""
+    # One part waits for an hour by the clock. If the clock is set back, the part waits for that
+    # hour again.
     clock, platform = VirtualClock(), Counting()
     async with a_node(tmp_path, clock=clock, platform=platform, is_running=False) as node:
         await node.answers("home", "hello")

@@ -1,6 +1,8 @@
-"""What people do on a platform becomes work, or is seen not to: one decision, one door.
+"""Checks that what people do on a platform becomes work or is visibly refused, by one decision and
+through one door.
 
-A whole engine with a scripted platform. Time is the test's own and flows while a test waits.
+The tests run a whole engine with a scripted platform. The test's own clock moves while a test
+waits.
 """
 
 import asyncio
@@ -46,9 +48,9 @@ from perdure.ports.turns.inbox import Reception
 from perdure.ports.turns.wakes import Topic
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent, said
-from perdure.testkit.receiver import ADA, BOB, ScriptedReceiver
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.contract.receiver import ADA, BOB, ScriptedReceiver
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, said
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 NAME = "scripted"
 CLUB = "club"
@@ -75,8 +77,8 @@ class Echo(ScriptedAgent):
 
 
 class Timed(ScriptedReceiver):
-    """Knows when it was connected to, and what of its messages was read. Reading one of the
-    `troubles` raises what it stands for."""
+    """Notes when it was connected to, and which of its messages were read. Reading a text that is
+    in `troubles` raises the errors listed there."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
@@ -96,7 +98,7 @@ class Timed(ScriptedReceiver):
 
 
 class World:
-    """The platform and the disk, which outlive every process; and who may speak."""
+    """Holds what outlives every process: the platform, the disk, and who may speak."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -112,7 +114,7 @@ class World:
 
     @asynccontextmanager
     async def life(self) -> AsyncIterator["Life"]:
-        """One process, from its start to its orderly end."""
+        """Run one process, from its start to its orderly end."""
         driver = SqliteDriver(self.folder / "perdure.db", synchronous="OFF")
         store = Store(driver, clock=self.clock, entropy=self.entropy, media=self.folder)
         await store.open()
@@ -192,7 +194,7 @@ class Life:
         return sum(len(record.turns) for record in records)
 
     async def refusal(self, external_id: str) -> str:
-        """What is recorded of a message that was turned away; "" if nothing is."""
+        """Return the recorded state of a message that was refused, or "" if none is recorded."""
         answer = await self.store.archive.answer(external_id, adapter=NAME)
         return answer.state if answer is not None else ""
 
@@ -203,12 +205,12 @@ def world(tmp_path: Path) -> World:
 
 
 def heard_by(agent: ScriptedAgent) -> list[str]:
-    """The last words of every request."""
+    """Return the last words of every request."""
     return [said(request) for request in agent.requests]
 
 
 def told(request: ModelRequest) -> list[str]:
-    """All the words of a request."""
+    """Return all the words of a request."""
     return [b.text for m in request.messages for b in m.blocks if isinstance(b, TextBlock)]
 
 
@@ -226,7 +228,7 @@ async def test_a_stranger_meets_silence_which_is_recorded(world: World) -> None:
 
 
 async def test_what_a_stranger_sends_is_never_read(world: World) -> None:
-    """Nothing of it is converted: the decision comes first."""
+    # The decision comes before any of the message is converted.
     async with world.life() as life:
         aside = world.platform.write("lunch?", place=CLUB)
         strangers = [
@@ -272,7 +274,7 @@ async def test_what_breaks_while_it_is_read_is_put_aside_and_the_next_is_served(
 async def test_what_fails_before_the_decision_is_put_aside_as_it_came(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An envelope alone would have lost what was said."""
+    # If only the envelope were put aside, the text would be lost.
     async with world.life() as life:
         with monkeypatch.context() as broken:
 
@@ -300,7 +302,7 @@ async def test_what_cannot_be_read_now_is_offered_again(
 
 
 async def test_what_is_read_must_be_what_was_decided_on(world: World) -> None:
-    """An adapter that mixes up its messages does not make a stranger welcome."""
+    # An adapter that mixes up its messages must not let a stranger in.
     async with world.life() as life:
         await world.until(lambda: world.platform.is_receiving, "the connection")
         inlet = life.parts.receivers._receivers[NAME].inlet
@@ -490,7 +492,7 @@ async def test_in_a_group_everybody_may_have_a_conversation_of_their_own(world: 
 
 
 async def test_a_sticker_is_told_as_soon_as_it_is_described(world: World) -> None:
-    """Nobody waits for the time to be over that a turn may wait at most."""
+    # The turn must not wait until its longest wait for a description is over.
     picture = b"\x89PNG\r\n\x1a\n" + bytes(40)
     async with world.life():
         began_s = world.clock.monotonic_s()
@@ -507,7 +509,7 @@ BOBS = Forward(origin=ForwardOrigin.PERSON, name="Bob", text="/new")
 
 
 async def test_a_forward_is_told_as_what_somebody_else_wrote(world: World) -> None:
-    """A forwarded command is no command, and a comment is the person's own."""
+    # A forwarded command is not executed, and a comment on the forward is the person's own text.
     async with world.life() as life:
         world.platform.write("hello")
         await world.is_shown("heard: hello")
@@ -557,7 +559,7 @@ async def test_in_a_group_a_forward_is_told_with_who_passed_it_on(world: World) 
 
 
 async def test_in_a_group_nobody_types_a_forward(world: World) -> None:
-    """What nobody has passed on is told as the words of whoever typed it."""
+    # Typed text that looks like a forward is told as the words of the person who typed it.
     world.serve(BOTH)
     async with world.life():
         typed = "[Forwarded from Bob]\n> /new"
@@ -603,7 +605,7 @@ async def test_an_edit_of_what_was_never_for_us_opens_nothing(world: World) -> N
 
 
 async def test_an_edit_that_calls_us_to_an_old_message_is_no_work(world: World) -> None:
-    """The person is told, for they expect an answer."""
+    # The person is told so, because they expect an answer.
     world.serve(BOTH)
     async with world.life() as life:
         aside = world.platform.write("lunch?", place=CLUB)
@@ -700,6 +702,28 @@ async def test_a_lost_connection_is_made_again_and_told_once(world: World) -> No
     assert lines(captured) == ["connection lost, trying again", "connected again"]
 
 
+async def test_a_store_in_trouble_is_not_told_as_a_lost_platform(world: World) -> None:
+    platform = world.platform
+    refusal = Transient("the database is gone")
+    with structlog.testing.capture_logs() as captured:
+        async with world.life() as life:
+            await world.until(lambda: platform.is_receiving, "the connection")
+            life.store.condition.refused(refusal)
+            for _ in range(3):
+                platform.cut(refusal)
+                await world.until(lambda: not platform.is_receiving, "the end of a connection")
+                assert (life.view().health, life.view().error) == (Health.DEGRADED, "")
+                await world.until(lambda: platform.is_receiving, "the next connection")
+            assert lines(captured) == []
+
+            await life.store.condition.look()
+            platform.cut(Transient("no route"))
+            await world.until(lambda: not platform.is_receiving, "the loss")
+            assert life.view().health is Health.BLIND
+            await world.until(lambda: platform.is_receiving, "the last connection")
+    assert lines(captured) == ["connection lost, trying again", "connected again"]
+
+
 async def test_the_wait_that_a_platform_names_is_kept(world: World) -> None:
     platform = world.platform
     async with world.life():
@@ -732,7 +756,7 @@ async def test_a_refusal_is_shown_until_somebody_sees_to_it(world: World) -> Non
 
 
 class Slow(Timed):
-    """Takes its time to answer."""
+    """Acknowledges its connection only once `may_answer` is set."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(clock)
@@ -763,7 +787,7 @@ async def test_health_is_proved_by_traffic(world: World) -> None:
 
 
 def code_in(shown: list[str]) -> str:
-    """The code that somebody was given."""
+    """Return the pairing code that was shown."""
     (words,) = [text for text in shown if "code is " in text]
     return words.partition("code is ")[2][:8]
 
@@ -791,7 +815,7 @@ async def test_a_platform_that_left_the_configuration_serves_nobody(world: World
 async def test_a_message_whose_acceptance_was_cancelled_is_answered(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection drops while the commit is under way: committed, and nobody hears of it."""
+    # The connection drops during the commit: the message is stored, and its caller is not told.
     async with world.life() as life:
         await world.until(lambda: world.platform.is_receiving, "the connection")
         accept = life.store.inbox.accept_and_start
@@ -830,7 +854,7 @@ async def test_a_message_whose_acceptance_was_cancelled_is_answered(
 async def test_only_a_message_that_changed_under_its_id_is_not_taken(
     world: World, monkeypatch: pytest.MonkeyPatch, code: str | None
 ) -> None:
-    """Any other conflict is the store's own, and is over when it is offered again."""
+    # Any other conflict concerns the store alone, and is over when the message is offered again.
     async with world.life() as life:
         accept = life.store.inbox.accept_and_start
         conflicts = [Conflict("a rule was broken", code=code)]
@@ -870,7 +894,7 @@ async def test_an_edit_in_a_linked_place_reaches_its_message(world: World) -> No
 
 
 async def test_what_was_refused_is_not_taken_when_it_is_offered_again(world: World) -> None:
-    """The person was told so, and may have said it in other words since."""
+    # The person was told of the refusal, and may have said it in other words since.
     world.serve(BOTH)
     world.limits = Limits(queue_max=1, drain_timeout_s=5)
     async with world.life() as life:
@@ -959,7 +983,8 @@ async def test_an_arrival_whose_taking_failed_is_offered_again(
     method: str,
     is_stored: bool,
 ) -> None:
-    """Put aside and acknowledged, it would wait for a person to look at it, or be there twice."""
+    # If it were put aside and acknowledged, it would wait for a person to look at it, or be stored
+    # twice.
     async with world.life() as life:
         real = getattr(getattr(life.store, port), method)
         failures = [kind("the store went away")]
@@ -1008,7 +1033,7 @@ async def test_a_letter_that_could_not_be_put_aside_is_offered_again(
 
 
 async def test_who_is_an_operator_is_what_the_configuration_says_now(world: World) -> None:
-    """Whoever was one before must not stay one because somebody remembers it."""
+    # A role that was remembered from an earlier message must not outlive the configuration.
     operator = msgspec.structs.replace(ADA_ONLY, operators=(ADA.id,))
     async with world.life() as life:
         roles = []

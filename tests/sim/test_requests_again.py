@@ -1,5 +1,5 @@
-"""What a model was asked can be shown later: the request is made again from what is stored, and is
-the same, byte for byte, whatever has happened to the conversation since."""
+"""Checks that a model's request can be shown later: it is made again from what is stored, and is
+the same byte for byte, whatever has happened to the conversation since."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,15 +7,16 @@ from typing import Final
 import pytest
 
 from perdure.domain.ids import TurnId
-from perdure.domain.journal.events import Compacted, TurnQueued
+from perdure.domain.journal.events import TurnQueued
 from perdure.domain.journal.records import SessionRecord
+from perdure.domain.journal.session_events import Compacted
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.prompt import ModelRequest, TextBlock
 from perdure.domain.turn.rebuilding import history_in, own_in, rebuilt, spoken_in
 from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
-from perdure.testkit.agent import ScriptedAgent, echo
-from perdure.testkit.striking import Simulator
-from perdure.testkit.world import Act, Life, Setup, World, rest
+from perdure.testkit.simulator.agent import ScriptedAgent, echo
+from perdure.testkit.simulator.striking import Simulator
+from perdure.testkit.simulator.world import Act, Life, Setup, World, rest
 
 BEFORE: Final = [f"{number} of the wind and the long way home " * 40 for number in range(4)]
 AFTER: Final = ["tool compass", "and then?"]
@@ -33,14 +34,14 @@ WAYS: Final[dict[str, Sequence[str]]] = {
 
 
 def answer(request: ModelRequest) -> Sequence[AgentEvent]:
-    """Echo, and summarise in few words."""
+    """Repeat what was said, and give a short summary where one is asked for."""
     if request.purpose == "summary":
         return [AgentText("They spoke of the wind."), Stopped(reason=StopReason.STOP)]
     return echo(request)
 
 
 def as_sent(request: ModelRequest) -> tuple[object, ...]:
-    """All that is sent of a request. How long an answer may be stays here."""
+    """Return all of a request that is sent. The bound on the answer's length is not sent."""
     return (
         request.instructions, request.context, request.tools, request.options, request.purpose,
         b",".join(request.history), request.messages,
@@ -59,13 +60,14 @@ async def again(life: Life, turn: TurnId) -> ModelRequest:
 
 
 def asked_turns(records: Sequence[SessionRecord]) -> list[TurnQueued]:
-    """The turns that a model was asked for."""
+    """Return the turns for which a model was asked."""
     queued = [r.event for each in records for r in each.events if isinstance(r.event, TurnQueued)]
     return [each for each in queued if not each.answer]
 
 
 async def compare_all(life: Life) -> None:
-    """Each request that can be made again is the last one that the model got for that turn."""
+    """Check that each request that can be made again equals the last one the model got for that
+    turn."""
     await life.rest()
     sent = life.world.agent.requests
     turns = asked_turns(await life.records())
@@ -123,7 +125,9 @@ async def test_what_was_asked_can_be_made_again(simulator: Simulator, way: str) 
 
 
 @pytest.mark.parametrize("way", ["compact", "retry", "branch"])
-async def test_it_can_on_postgres_too(simulator_on_postgres: Simulator, way: str) -> None:
+async def test_what_was_asked_can_be_made_again_on_postgres(
+    simulator_on_postgres: Simulator, way: str
+) -> None:
     await test_what_was_asked_can_be_made_again(simulator_on_postgres, way)
 
 
@@ -142,7 +146,9 @@ async def stop_in_a_tool(life: Life) -> None:
 
 
 @pytest.mark.parametrize("stop", [stop_in_words, stop_in_a_tool])
-async def test_of_a_turn_that_was_stopped_too(simulator: Simulator, stop: Act) -> None:
+async def test_the_request_of_a_stopped_turn_can_be_made_again(
+    simulator: Simulator, stop: Act
+) -> None:
     world = await world_of(simulator)
     await world.live(saying(*BEFORE))
     await world.tell(stop)

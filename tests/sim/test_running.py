@@ -1,7 +1,7 @@
-"""One turn in the hands of its runner: who is asked, who pays, and for whom a tool works."""
+"""Checks one turn in its runner: which agent is asked, who pays, and for whom a tool works."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,25 +16,27 @@ from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.people.budgets import Budget, BudgetRefusal, DailyBudgets
 from perdure.domain.prompt.bounds import Bounds
+from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentSpent, AgentText, Stopped
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
+from perdure.ports.turns.agent import Work
 from perdure.ports.turns.budgets import Reservation
 from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent
-from perdure.testkit.stores import only
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
+from perdure.testkit.simulator.stores import only
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 SOON_S = 5
 ROOMY = DailyBudgets(person=Budget(tokens=1_000_000), agent=Budget(tokens=1_000_000))
 
 
 class Noting(CountingTools):
-    """Knows for whom it was called."""
+    """Notes for whom it was called."""
 
     def __init__(self) -> None:
         super().__init__([])
@@ -53,7 +55,8 @@ class Node:
         self._said = 0
 
     async def hears(self, who: str, text: str, *, agent: str = "") -> Accepted:
-        """In a group where everybody is heard."""
+        """Let a person speak in a group whose every message is taken, and wait until the turn is
+        over."""
         self._said += 1
         accepted = await self.parts.door.accept(
             Update(
@@ -82,6 +85,7 @@ async def a_node(
     tools: CountingTools | None = None,
     budgets: DailyBudgets | None = None,
     bounds: Bounds | None = None,
+    turn_timeout_s: float = 1800,
 ) -> AsyncIterator[Node]:
     clock, entropy = VirtualClock(is_eager=True), SeededEntropy()
     driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
@@ -103,7 +107,12 @@ async def a_node(
         roster=Roster(seats),
         clock=clock,
         entropy=entropy,
-        limits=Limits(drain_timeout_s=0, has_titles=False, bounds=bounds or Bounds()),
+        limits=Limits(
+            drain_timeout_s=0,
+            has_titles=False,
+            bounds=bounds or Bounds(),
+            turn_timeout_s=turn_timeout_s,
+        ),
         budgets=budgets or DailyBudgets(),
     )
     try:
@@ -195,8 +204,26 @@ async def test_each_call_reserves_for_its_agent_and_asker_on_top_of_what_was_use
         assert (refused.spent, refused.reserved) == (11_000, 0), "charged, and held no longer"
 
 
+async def test_an_agent_that_stands_in_gets_a_request_and_a_reservation_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = ScriptedAgent(lambda _: [FAILED])
+    agents = {"main": first, "other": ScriptedAgent()}
+    async with a_node(tmp_path, agents, budgets=ROOMY) as node:
+        reserve, wanted = node.store.budgets.reserve, list[str]()
+
+        async def noted(each: Reservation, *, limits: DailyBudgets) -> BudgetRefusal | None:
+            wanted.append(each.agent)
+            return await reserve(each, limits=limits)
+
+        monkeypatch.setattr(node.store.budgets, "reserve", noted)
+        await node.hears("ada", "hello")
+
+    assert wanted == ["main", "other"]
+
+
 async def _next(node: Node, reservation: Reservation) -> Reservation:
-    """The same wish, for a turn that is under way."""
+    """Return the same reservation for another turn that is running."""
     update = Update(
         address=Address(adapter="chat", account="bot", place="elsewhere"),
         external_id="next",
@@ -213,6 +240,35 @@ async def _next(node: Node, reservation: Reservation) -> Reservation:
         agent=reservation.agent,
         amount=reservation.amount,
     )
+
+
+async def test_no_model_is_asked_where_the_budget_has_no_room(tmp_path: Path) -> None:
+    agent = ScriptedAgent()
+    budgets = DailyBudgets(person=Budget(tokens=1))
+    async with a_node(tmp_path, {"main": agent}, budgets=budgets) as node:
+        accepted = await node.hears("ada", "hello")
+        assert accepted.turn is not None
+        turn = await node.store.archive.turn(accepted.turn, principal=None)
+    assert (turn.outcome, turn.reason) == (Outcome.REFUSED, StopReason.BUDGET)
+    assert not agent.requests
+
+
+class NeverEnding(ScriptedAgent):
+    """Begins an answer and never ends it."""
+
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
+        yield AgentText("Well, ")
+        await asyncio.Event().wait()
+
+
+async def test_a_turn_that_takes_too_long_is_ended_and_keeps_what_was_said(tmp_path: Path) -> None:
+    async with a_node(tmp_path, {"main": NeverEnding()}, turn_timeout_s=0.1) as node:
+        accepted = await node.hears("ada", "hello")
+        assert accepted.turn is not None
+        turn = await node.store.archive.turn(accepted.turn, principal=None)
+        record = await node.store.diagnostics.record(accepted.session)
+    assert (turn.outcome, turn.reason) == (Outcome.FAILED, StopReason.TURN_TIMEOUT)
+    assert [each.text for each in only(AssistantSaid, record.events)] == ["Well, "]
 
 
 LOOK = AgentCall(id="1", name="look", arguments='{"at": "the sea"}')
@@ -235,7 +291,7 @@ LOOK = AgentCall(id="1", name="look", arguments='{"at": "the sea"}')
 async def test_a_model_says_no_more_than_it_may(
     tmp_path: Path, answer: list[AgentEvent], setting: str
 ) -> None:
-    """Whatever the agent is, also one that does not count by itself."""
+    # The bound holds for every agent, also for one that does not count by itself.
     bounds = Bounds(answer_bytes=1_000, answer_calls=5, turn_bytes=3_000, turn_calls=10)
     second = ScriptedAgent()
     agents = {"main": ScriptedAgent(lambda _: answer), "other": second}
@@ -255,7 +311,8 @@ async def test_a_model_says_no_more_than_it_may(
 
 
 async def test_an_agent_is_shown_where_its_turn_stands(tmp_path: Path) -> None:
-    """By this one that keeps a session of its own knows whether that is still this conversation."""
+    # An agent with sessions of its own needs this to know whether its session still matches the
+    # conversation.
     steps: Steps = [
         [DONE],
         [AgentCall(id="1", name="look", arguments="{}"), _TOOLS],

@@ -1,7 +1,8 @@
-"""One script, said over HTTP and on a chat platform, leaves the same journals behind.
+"""Checks that one script leaves the same journals behind, whether it is said over HTTP or on a chat
+platform.
 
-Both are played on a whole node with a real store, against an agent that answers by rule. What may
-differ is only what names things: ids, times, and where the conversation is.
+Both run on a whole node with a real store, against an agent that answers by rule. Only names may
+differ: ids, times, and where the conversation is.
 """
 
 import asyncio
@@ -24,8 +25,8 @@ from perdure.domain.address import HTTP, Address
 from perdure.domain.checker import violations
 from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.codec import encode
-from perdure.domain.journal.events import CommandTaken
 from perdure.domain.journal.records import SessionRecord
+from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
 from perdure.domain.prompt.prompt import ModelRequest
@@ -36,21 +37,21 @@ from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent, said
-from perdure.testkit.platform import ScriptedPlatform
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, said
+from perdure.testkit.simulator.platform import ScriptedPlatform
 from perdure.web.server import application
 
 pytestmark = pytest.mark.timeout(100)
 TOKEN: Final = "a token of hers"
 PLACE: Final = "room"
 DEADLINE_S: Final = 20.0
-# /why tells also of what was sent; over HTTP nothing is.
+# /why also lists the parts that were sent. Over HTTP there are none.
 _DELIVERY: Final = re.compile(r"\\npart \d+: \w+")
 _ID: Final = re.compile(r"\b[a-z]{3,4}_[0-9a-z]{26}")
 
 
 class Until(StrEnum):
-    """What a person waits for before going on."""
+    """Names what a person waits for before the next line."""
 
     REST = "everything is answered"
     WORK = "an answer has begun"
@@ -94,6 +95,8 @@ SCRIPT: Final = (
     Line("/agent spare"),
     Line("who is it"),
     Line("/persona"),
+    Line("/think"),
+    Line("/think high"),
     Line("/memory"),
     Line("/usage"),
     Line("/background count"),
@@ -112,7 +115,7 @@ SCRIPT: Final = (
 
 
 class PatientAgent(ScriptedAgent):
-    """Never comes to the end of a long answer."""
+    """Leaves the answer to a question that begins with "long" without an end."""
 
     async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         async for event in super().run(request, work):
@@ -208,13 +211,13 @@ async def is_at_rest(store: Store) -> bool:
 
 
 async def is_at_work(store: Store) -> bool:
-    """Something of the answer is stored, and so it is what a stop will keep."""
+    """Tell whether some of the answer is stored, so that a stop will keep it."""
     session = (await store.archive.sessions(principal=None, page=Page(limit=1)))[0]
     return bool((await store.diagnostics.record(session.id)).partials)
 
 
 async def play(store: Store, say: Say) -> list[str]:
-    """What each line was answered with at once."""
+    """Say each line of the script. Returns the immediate replies."""
     replies = []
     for number, line in enumerate(SCRIPT):
         replies.append(await say(f"m{number}", line.text))
@@ -234,7 +237,7 @@ async def records_of(store: Store) -> list[SessionRecord]:
 
 
 def journals(records: list[SessionRecord], here: str) -> list[list[str]]:
-    """Each session's events without what names things: ids are numbered as they come."""
+    """Return each session's events with its names taken out: ids are numbered in their order."""
     return sorted(_nameless(record, here) for record in records)
 
 
@@ -250,7 +253,7 @@ def _nameless(record: SessionRecord, here: str) -> list[str]:
 
 
 class Played(NamedTuple):
-    """What is left of the script on one surface."""
+    """Holds what the script has left on one surface."""
 
     journals: list[list[str]]
     commands: list[str]

@@ -1,5 +1,5 @@
-"""What is sent to a place from elsewhere, and what is said in a linked one, with a death, a lost
-answer or a refusal at every instant."""
+"""Checks that what is sent to a place from elsewhere, and what is said in a linked place, survives
+a death, a lost answer or a refusal at every instant."""
 
 from functools import partial
 
@@ -10,10 +10,10 @@ from perdure.domain.checker import violations
 from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import UpdateKind
 from perdure.ports.people.places import OutgoingMessage
-from perdure.testkit.crash import Fuse, Nemesis
-from perdure.testkit.stores import admitted
-from perdure.testkit.striking import Simulator
-from perdure.testkit.world import PLATFORM, Life, World, patiently, rest
+from perdure.testkit.simulator.crash import Fuse, Nemesis
+from perdure.testkit.simulator.stores import admitted
+from perdure.testkit.simulator.striking import Simulator
+from perdure.testkit.simulator.world import PLATFORM, Life, World, patiently, rest
 
 pytestmark = pytest.mark.timeout(100)
 
@@ -23,7 +23,7 @@ def texts(world: World, place: str) -> list[str]:
 
 
 async def says(life: Life, place: str, text: str) -> str:
-    """Under an id that is the same in every life. Returns the reply."""
+    """Say something under an id that is the same in every life. Returns the reply."""
     ensure = partial(life.store.principals.ensure, f"scripted:{place}", role="member")
     person = await patiently(ensure)
     update = Update(
@@ -47,7 +47,7 @@ async def sends(life: Life, to: str, text: str) -> None:
 
 
 async def send(life: Life) -> None:
-    """To one who talks, and to one who never has."""
+    """Send to a person who talks, and to one who never did."""
     await says(life, "room", "hello")
     await sends(life, "scripted:room", "a note")
     await says(life, "room", "what was that")
@@ -63,13 +63,14 @@ def check_sent(world: World) -> None:
 
 
 async def link(life: Life) -> None:
-    """A code that was given out before the crash is good after it."""
+    """Link a second place by a code. A code that was given out before a crash must be valid after
+    it."""
     await says(life, "phone", "hello")
     reply = await says(life, "phone", "/link")
     code = reply.split()[3].rstrip(",")
     await says(life, "tablet", f"/link {code}")
     await says(life, "tablet", "me again")
-    await life.rest()  # two conversations do not wait for each other
+    await life.rest()  # the next line is in another conversation, which would not wait for this one
     await says(life, "tablet", "/link off")
     await says(life, "tablet", "somebody else")
     await life.rest()
@@ -93,7 +94,7 @@ SCRIPTS = {"send": (send, check_sent), "link": (link, check_linked)}
 async def test_no_instant_loses_or_repeats_it(
     script: str, nemesis: Nemesis, simulator: Simulator
 ) -> None:
-    """Whoever talks to a gateway that died says everything again."""
+    # A person who talks to a gateway that died says everything again.
     act, check = SCRIPTS[script]
 
     async def run(fuse: Fuse) -> list[str]:

@@ -1,4 +1,5 @@
-"""A sticker is looked at once, by an agent that sees, and whatever happens it is answered."""
+"""Checks that a sticker is looked at once, by an agent that can see, and that it is always
+answered."""
 
 from collections.abc import Sequence
 
@@ -10,17 +11,18 @@ from perdure.domain.checker import violations
 from perdure.domain.content.stickers import WAIT_MS, Sticker
 from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.attachments import as_fetched, in_words, places_of
-from perdure.domain.journal.events import Attachment, SessionOpened, TurnQueued, TurnSettled
+from perdure.domain.journal.events import Attachment, TurnQueued, TurnSettled
 from perdure.domain.journal.records import SessionRecord
+from perdure.domain.journal.session_events import SessionOpened
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt.prompt import MediaBlock, ModelRequest, Note
 from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
-from perdure.testkit.agent import ScriptedAgent, echo
-from perdure.testkit.crash import Fuse, Nemesis
-from perdure.testkit.stores import only
-from perdure.testkit.striking import Simulator
-from perdure.testkit.world import PLATFORM, Life, Setup, World
+from perdure.testkit.simulator.agent import ScriptedAgent, echo
+from perdure.testkit.simulator.crash import Fuse, Nemesis
+from perdure.testkit.simulator.stores import only
+from perdure.testkit.simulator.striking import Simulator
+from perdure.testkit.simulator.world import PLATFORM, Life, Setup, World
 
 WEBP = b"RIFF\x24\x00\x00\x00WEBPVP8 " + bytes(32)
 CAT = Sticker(id="AgAD1", emoji="🙂", set_name="Cats")
@@ -71,7 +73,7 @@ def described(world: World) -> list[ModelRequest]:
 
 
 def told(records: Sequence[SessionRecord]) -> dict[str, str]:
-    """What each turn of the people was told of its sticker, by the turn's text."""
+    """Return what each turn of the people was told of its sticker, by the turn's text."""
     events = [recorded for record in records for recorded in record.events]
     spoken = [event for event in only(TurnQueued, events) if event.kind == TurnKind.MESSAGE]
     places = places_of(events)
@@ -79,7 +81,7 @@ def told(records: Sequence[SessionRecord]) -> dict[str, str]:
 
 
 def seen_by_the_model(world: World) -> set[str]:
-    """How stickers stand in the requests of the people's turns."""
+    """Return how stickers are described in the requests of the people's turns."""
     blocks = [
         block
         for request in world.agent.requests
@@ -111,7 +113,7 @@ async def test_a_sticker_is_described_once(simulator: Simulator) -> None:
 async def test_who_describes_a_sticker_is_told_nothing_about_its_sender(
     simulator: Simulator,
 ) -> None:
-    """The words are told to others."""
+    # The description is told to other people too.
     world = await simulator.world(setup=Setup(has_memory=True))
     world.agent = ScriptedAgent(sees)
 

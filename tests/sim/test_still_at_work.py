@@ -1,4 +1,4 @@
-"""A node that lost an answer, its lease or a race goes on working when that is over."""
+"""Checks that a node which lost an answer, its lease or a race goes on working afterwards."""
 
 import asyncio
 import gc
@@ -28,8 +28,8 @@ from perdure.domain.turn.stream import AgentEvent, AgentText
 from perdure.engine.foundation.heartbeat import Heartbeat
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.turns.flusher import Flusher
 from perdure.engine.turns.runner_services import Limits
-from perdure.engine.turns.scribe import Flusher
 from perdure.engine.watching.feed import Feed
 from perdure.ports.platform.adapter import Effect, Receipt
 from perdure.ports.turns.agent import Agent, Work
@@ -37,16 +37,17 @@ from perdure.ports.turns.turns import TextPiece, TurnLease, Turns
 from perdure.store.drivers.postgres import PostgresDriver
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent
-from perdure.testkit.crash import Fuse, FusedStore, Nemesis
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.stores import OwnedDatabase, admitted, turn_of
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
+from perdure.testkit.simulator.crash import Fuse, FusedStore, Nemesis
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.stores import OwnedDatabase, admitted, turn_of
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 
 @pytest.fixture
 def clock() -> VirtualClock:
-    """Of the store and of everything around it: what is due for one is due for all."""
+    """Share one clock between the store and everything around it, so that all agree on what is
+    due."""
     return VirtualClock(is_eager=True)
 
 
@@ -112,7 +113,7 @@ async def inhabited(
 
 
 async def all_end(supervisor: Supervisor, clock: VirtualClock) -> None:
-    """Let time pass until every task has ended: one may rest for a moment after a failure."""
+    """Let time pass until every task has ended: a task may wait for a moment after a failure."""
     async with asyncio.TaskGroup() as group:
         finished = group.create_task(supervisor.finished())
 
@@ -135,7 +136,7 @@ def hello(
 
 
 class Tampered:
-    """A port of which some calls are others."""
+    """Replaces some calls of a port."""
 
     def __init__(self, inner: object, **calls: Callable[..., Awaitable[object]]) -> None:
         self._inner = inner
@@ -146,7 +147,7 @@ class Tampered:
 
 
 class PatientAgent(ScriptedAgent):
-    """Its first call says a word, and no more until it is cut off."""
+    """Says one word in its first call, and then nothing until the call is cut off."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -183,7 +184,7 @@ async def outcomes_of(store: Store, accepted: Accepted) -> list[str | None]:
 
 
 async def is_answered(store: Store, accepted: Accepted) -> bool:
-    """Its turn is done and people have seen everything."""
+    """Tell whether the turn is done and people have seen all of its answer."""
     record = await record_of(store, accepted)
     outcomes = [turn.outcome for turn in record.turns if turn.id == accepted.turn]
     return outcomes == ["done"] and all(part.state == "sent" for part in record.parts)
@@ -192,7 +193,7 @@ async def is_answered(store: Store, accepted: Accepted) -> bool:
 async def test_a_message_whose_acceptance_was_not_heard_is_answered(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    """The sender repeats it, and the repeat must wake whoever has work."""
+    # The sender repeats the message, and the repeat must wake the turn pump.
     async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         fuse = Fuse(1, Nemesis.LOSE_REPLY)
         fused: Store = FusedStore(store, Fuse())  # type: ignore[assignment]
@@ -212,7 +213,7 @@ async def test_a_message_whose_acceptance_was_not_heard_is_answered(
 async def test_what_nobody_foresaw_costs_a_pump_a_moment(
     tmp_path: Path, clock: VirtualClock, port: str
 ) -> None:
-    """Without its pumps a node would go on accepting, and nothing would come of it."""
+    # A node without its pumps would go on accepting messages that nobody answers.
     calls = {"turns": "claim", "outbox": "take", "fetches": "take", "nodes": "beat"}
     async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         whole = getattr(store, port)
@@ -239,7 +240,7 @@ async def test_what_nobody_foresaw_costs_a_pump_a_moment(
 async def test_who_comes_while_a_lost_turn_is_looked_for_is_answered(
     tmp_path: Path, clock: VirtualClock, is_heard: bool
 ) -> None:
-    """Neither taken for the lost one before the look, nor forgotten over it after."""
+    # The message that comes during the look must not be taken for the lost turn, nor be forgotten.
     async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         inbox, nodes = store.inbox, store.nodes
         lost = {"u1"} if is_heard else {"u1", "u2"}
@@ -277,7 +278,7 @@ async def test_who_comes_while_a_lost_turn_is_looked_for_is_answered(
 async def test_room_that_was_held_in_vain_is_given_to_others(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    """A repeat with other words is refused; who came meanwhile must not wait for ever."""
+    # A repeat with other words is refused. A message that came meanwhile must not wait for ever.
     async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         inbox = store.inbox
         other: list[Accepted] = []
@@ -300,7 +301,8 @@ async def test_room_that_was_held_in_vain_is_given_to_others(
 
 
 class SlowToAnswer:
-    """Calls a port, and gives no answer before it may. `is_under_way`: the call was made."""
+    """Calls a port, and answers once `may_answer` is set. `is_under_way` is set when the call was
+    made."""
 
     def __init__(self, inner: Callable[..., Awaitable[object]], *, is_done: bool) -> None:
         self._inner = inner
@@ -318,7 +320,7 @@ class SlowToAnswer:
 async def test_a_turn_that_is_superseded_while_it_settles_ends_without_a_word(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    """Its settlement comes too late and is refused; whoever began it hears that."""
+    # The settlement comes too late and is refused, and the runner that began it learns of that.
     async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         settle = SlowToAnswer(store.turns.settle, is_done=False)
         store.turns = Tampered(store.turns, settle=settle)  # type: ignore[assignment]
@@ -336,7 +338,7 @@ async def test_a_turn_that_is_superseded_while_it_settles_ends_without_a_word(
 async def test_a_settlement_that_a_drain_finds_under_way_is_waited_for(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    """It has happened already, so there is nothing to park, and whoever watches is told of it."""
+    # The settlement has happened, so there is nothing to park, and the watchers are told of it.
     async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         settle = SlowToAnswer(store.turns.settle, is_done=True)
         store.turns = Tampered(store.turns, settle=settle)  # type: ignore[assignment]
@@ -373,8 +375,8 @@ async def test_a_heartbeat_under_way_at_the_end_of_a_drain_holds_nobody_up(
 async def test_a_drain_does_what_it_announces_and_records_what_it_was_for(
     tmp_path: Path, clock: VirtualClock, asked: NodeRequest, how: str
 ) -> None:
-    """An answer that runs out of the last time it may is given up; one that was not even waited for
-    is parked."""
+    # An answer that takes longer than the last allowed drain is given up. An answer that the drain
+    # did not wait for is parked.
     limits = Limits(drain_timeout_s=0.05, recovery=Policy(attempts_max=1))
     async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         agent = PatientAgent()
@@ -413,7 +415,7 @@ async def test_a_drain_does_what_it_announces_and_records_what_it_was_for(
 
 
 class MeetingAgent(ScriptedAgent):
-    """Answers nobody before so many ask at once."""
+    """Answers only once this many calls run at the same time."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -429,8 +431,8 @@ class MeetingAgent(ScriptedAgent):
 async def test_suspects_do_not_wait_for_each_others_ends(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    """Two crashes, after a tenth of a second each. Then each is alone for that long, and no more;
-    nobody wakes the pump at that instant but itself."""
+    # Each turn has crashed twice, after a tenth of a second. So each one is alone for that long and
+    # no longer, and only the pump itself can know when that time is over.
     places = [f"p{n}" for n in range(4)]
     async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         await store.nodes.join(name="first")
@@ -451,7 +453,7 @@ async def test_suspects_do_not_wait_for_each_others_ends(
 
 
 class BrittlePlatform(ScriptedPlatform):
-    """Breaks in a way nobody foresaw when it is asked about certain words."""
+    """Raises an unforeseen error when it is asked about certain words."""
 
     def size(self, text: str) -> int:
         if "hello" in text:
@@ -478,7 +480,7 @@ async def test_a_turn_whose_failure_cannot_be_written_down_blocks_nobody(
 async def test_parts_of_the_drain_are_known_to_the_pump(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    """It gives back what it does not know of, and that would be shown twice."""
+    # The pump gives back parts that it does not know of, and those would be shown twice.
     async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         outbox = store.outbox
 
@@ -526,7 +528,7 @@ class OtherWire(ScriptedAgent):
 async def test_what_one_agent_has_encoded_is_not_sent_to_another(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    """An agent may be configured anew, under its old name, for a server of another kind."""
+    # An agent may be configured anew, under its old name, for a server of another kind.
     async with inhabited(on_sqlite(tmp_path), tmp_path, clock) as (store, supervisor, person):
         roster = Roster(seated(ScriptedAgent()))
         parts = put_up(store, ScriptedPlatform(), supervisor, clock=clock, roster=roster)
@@ -547,7 +549,7 @@ async def test_what_one_agent_has_encoded_is_not_sent_to_another(
 
 
 class Held(ScriptedAgent):
-    """Answers once it is let, and knows whether it was closed."""
+    """Answers once `may_end` is set, and counts how often it was closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -638,7 +640,7 @@ async def test_a_turn_under_way_when_the_lease_was_lost_is_taken_up_again(
 async def test_a_node_that_lost_its_lease_lives_again(
     tmp_path: Path, clock: VirtualClock, postgres: OwnedDatabase
 ) -> None:
-    """It slept for too long, alone: it must not take its own turns for a dead one's for ever."""
+    # A lone node that slept for too long must not treat its own turns as a dead node's for ever.
     driver = PostgresDriver(postgres.url, connections=4)
     async with inhabited(driver, tmp_path, clock) as (store, supervisor, person):
         parts = put_up(store, ScriptedPlatform(), supervisor, clock=clock, is_shared=True)
@@ -659,8 +661,8 @@ async def test_a_node_that_lost_its_lease_lives_again(
 
 
 class SlowPlatform(ScriptedPlatform):
-    """The first call takes so long that another node has found its message before it returns, and
-    the receipts differ."""
+    """Answers its first call only after another node has found the message. The two receipts
+    differ."""
 
     def __init__(
         self, meanwhile: Callable[[], Awaitable[object]], *, is_before: bool = False

@@ -1,5 +1,5 @@
-"""What is said to a running turn is heard in time: a stop before heavy work begins or while it goes
-on, and other words before the next model call."""
+"""Checks that words for a running turn are heard in time: a stop before heavy work begins or while
+it goes on, and other words before the next model call."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -30,13 +30,13 @@ from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.ports.turns import StoredInbox
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent, said
-from perdure.testkit.stores import admitted
-from perdure.testkit.system import SeededEntropy, VirtualClock
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, said
+from perdure.testkit.simulator.stores import admitted
+from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 
 class Talk:
-    """Somebody who talks to an engine, and the turn they began."""
+    """Plays a person who talks to an engine, and holds the turn they began."""
 
     def __init__(self, store: Store, parts: NodeParts, feed: Feed, person: PrincipalId) -> None:
         self.store = store
@@ -64,7 +64,7 @@ class Talk:
         return await self.parts.door.accept(update)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Within a second, as is promised."""
+        """Wait until the condition holds, within the promised second."""
         async with asyncio.timeout(1):
             while not is_so():
                 await asyncio.sleep(0.001)
@@ -99,11 +99,13 @@ async def talking(folder: Path, agent: ScriptedAgent, tools: CountingTools) -> A
 
 
 class StopsDuringClaim:
-    """The turn is claimed as it is accepted; before the answer arrives, someone stops it."""
+    """Stops a turn that was claimed with its acceptance, before the answer arrives. With
+    `has_step` the pump looks for other turns after the stop, and still before the answer."""
 
     def __init__(self, inner: StoredInbox) -> None:
         self._inner = inner
         self.parts: NodeParts | None = None
+        self.has_step = False
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
@@ -115,11 +117,13 @@ class StopsDuringClaim:
         assert received.claimed is not None
         assert self.parts is not None
         await self.parts.door.stop(received.claimed.lease.turn, by=None)
+        if self.has_step:
+            assert not await self.parts.turns.step()
         return received
 
 
 class StopsBeforeSecondCall(CountingTools):
-    """While the first tool runs, someone stops the turn."""
+    """Stops the turn while its first tool runs."""
 
     parts: NodeParts | None = None
 
@@ -130,7 +134,9 @@ class StopsBeforeSecondCall(CountingTools):
         return result
 
 
-async def run(tmp_path: Path, text: str, *, at_claim: bool) -> tuple[ScriptedAgent, list[str], str]:
+async def run(
+    tmp_path: Path, text: str, *, at_claim: bool, has_step: bool = False
+) -> tuple[ScriptedAgent, list[str], str]:
     clock, entropy, agent = VirtualClock(is_eager=True), SeededEntropy(), ScriptedAgent()
     driver = SqliteDriver(tmp_path / "perdure.db", synchronous="OFF")
     store = Store(driver, clock=clock, entropy=entropy, media=tmp_path / "media")
@@ -147,6 +153,7 @@ async def run(tmp_path: Path, text: str, *, at_claim: bool) -> tuple[ScriptedAge
         )
         parts = compose_node(dependencies, supervisor.start, feed=Feed())
         claims.parts = parts
+        claims.has_step = has_step
         if isinstance(tools, StopsBeforeSecondCall):
             tools.parts = parts
         turn = await _accept(store, parts, text)
@@ -158,7 +165,7 @@ async def run(tmp_path: Path, text: str, *, at_claim: bool) -> tuple[ScriptedAge
 
 
 async def test_a_turn_stopped_before_its_first_step_is_not_waited_for(tmp_path: Path) -> None:
-    """A task that is cancelled before it has begun runs none of its own cleaning up."""
+    # A task that is cancelled before it has begun does not run its own clean-up.
     clock, entropy = VirtualClock(is_eager=True), SeededEntropy()
     driver = SqliteDriver(tmp_path / "perdure.db", synchronous="OFF")
     store = Store(driver, clock=clock, entropy=entropy, media=tmp_path / "media")
@@ -193,8 +200,11 @@ async def _accept(store: Store, parts: NodeParts, text: str) -> TurnId:
     return accepted.turn
 
 
-async def test_a_turn_stopped_while_it_is_claimed_asks_no_model(tmp_path: Path) -> None:
-    agent, _, outcome = await run(tmp_path, "hello", at_claim=True)
+@pytest.mark.parametrize("has_step", [False, True])
+async def test_a_turn_stopped_while_it_is_claimed_asks_no_model(
+    tmp_path: Path, has_step: bool
+) -> None:
+    agent, _, outcome = await run(tmp_path, "hello", at_claim=True, has_step=has_step)
     assert (agent.requests, outcome) == ([], "stopped")
 
 
@@ -204,8 +214,7 @@ async def test_a_turn_stopped_during_a_tool_makes_no_further_call(tmp_path: Path
 
 
 class Silent(ScriptedAgent):
-    """Says one word, and then nothing for as long as it is listened to. `open` counts those who
-    still listen."""
+    """Says one word, and then nothing while its stream is open. `open` counts the open streams."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -223,7 +232,7 @@ class Silent(ScriptedAgent):
 
 
 class HangingTool(CountingTools):
-    """A call that never returns. `open` counts those under way."""
+    """Makes calls that never return. `open` counts them."""
 
     def __init__(self) -> None:
         super().__init__([])
@@ -264,7 +273,7 @@ ENDINGS: dict[str, Callable[[Talk], Awaitable[None]]] = {
 @pytest.mark.parametrize("in_tool", [False, True], ids=["model", "tool"])
 @pytest.mark.parametrize("how", ENDINGS)
 async def test_what_is_ended_is_let_go_of_at_once(tmp_path: Path, how: str, in_tool: bool) -> None:
-    """A model that says nothing would else be listened to, and paid for, until it does."""
+    # Otherwise a silent model would be listened to, and paid for, until it says something.
     tool = HangingTool()
     agent = ScriptedAgent() if in_tool else Silent()
     busy: HangingTool | Silent = agent if isinstance(agent, Silent) else tool
@@ -282,7 +291,7 @@ async def test_what_is_ended_is_let_go_of_at_once(tmp_path: Path, how: str, in_t
 
 
 class Waiting(CountingTools):
-    """A call that returns when it is let."""
+    """Makes calls that return once `go_on` is set."""
 
     def __init__(self) -> None:
         super().__init__([])
@@ -311,7 +320,7 @@ async def test_what_is_said_while_a_tool_runs_is_heard_before_the_next_word(
 
 
 class Hesitant(Silent):
-    """Says a second word when it is let, and then nothing more."""
+    """Says a second word once `go_on` is set, and then nothing more."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -331,7 +340,8 @@ class Hesitant(Silent):
 async def test_a_turn_that_another_node_has_ended_is_let_go_of_with_its_next_word(
     tmp_path: Path,
 ) -> None:
-    """Nobody tells us; a word that could not be stored must tell, and must not be shown."""
+    # No wake-up tells this node. The next word cannot be stored, which must end the turn here, and
+    # the word must not be shown.
     agent = Hesitant()
     async with talking(tmp_path, agent, CountingTools([])) as talk:
         await talk.begins("hello")

@@ -1,4 +1,5 @@
-"""A turn that waits for an answer, with a death, a lost answer or a refusal at every instant."""
+"""Checks a turn that waits for an answer, with a death, a lost answer or a refusal at every
+instant."""
 
 from functools import partial
 
@@ -13,12 +14,16 @@ from perdure.domain.journal.events import AnswerAwaited, AssistantSaid, ToolCall
 from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import CallEnding, Outcome, Repeat
+from perdure.domain.turn.spent import NOTHING_SPENT
+from perdure.engine.foundation.heartbeat import Heartbeat
+from perdure.engine.foundation.supervisor import Supervisor
+from perdure.engine.turns.flusher import Flusher
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.turns import Claimed
-from perdure.testkit.crash import Fuse, Nemesis
-from perdure.testkit.striking import Simulator
-from perdure.testkit.world import PLATFORM, Life, World, patiently, rest
+from perdure.testkit.simulator.crash import Fuse, Nemesis
+from perdure.testkit.simulator.striking import Simulator
+from perdure.testkit.simulator.world import PLATFORM, Life, World, patiently, rest
 
 pytestmark = pytest.mark.timeout(100)
 LOOK = ToolCall(id=CallId("call_1"), name="look", arguments="{}", repeat=Repeat.ONCE)
@@ -48,12 +53,16 @@ async def ask(life: Life) -> None:
     """Do what a runner does whose policy asks a person before a call."""
     await accept(life)
     for claimed in await patiently(partial(life.store.turns.claim, limit=1)):
+        turns, clock = life.store.turns, life.world.clock
+        start, heartbeat = Supervisor().start, Heartbeat(clock)
         ledger = Ledger(
             claimed,
-            turns=life.store.turns,
+            turns=turns,
+            room=life.store.room,
             conversations=life.store.conversations,
+            flusher=Flusher(turns, clock=clock, start=start, heartbeat=heartbeat),
             feed=Feed(),
-            clock=life.world.clock,
+            clock=clock,
         )
         said = AssistantSaid(
             turn=claimed.lease.turn,
@@ -64,13 +73,14 @@ async def ask(life: Life) -> None:
         )
         try:
             await ledger.append([said])
-            await ledger.wait(question(claimed))
+            await ledger.wait(question(claimed), spent=NOTHING_SPENT)
         except Fenced:
-            return  # it had taken effect, and the answer was lost
+            return  # the write had taken effect, and its answer was lost
 
 
 async def answer(life: Life) -> None:
-    """Somebody answers, twice; then everything goes on. Whoever has heard nothing writes again."""
+    """Let somebody answer twice, and then everything go on. A person who got no reply writes
+    again."""
     await accept(life)
     for record in await life.records():
         for turn in record.turns:
@@ -89,7 +99,7 @@ def problems(world: World, records: list[SessionRecord]) -> list[str]:
     turns = [turn for record in records for turn in record.turns]
     if [turn.outcome for turn in turns] != [Outcome.DONE]:
         found.append(f"the turn is {turns}")
-    # One that had begun when the process died is not run again: nobody knows what it did.
+    # A call that had begun when the process died is not run again: its effect is unknown.
     events = [recorded.event for record in records for recorded in record.events]
     results = [event.ending for event in events if isinstance(event, ToolFinished)]
     if len(world.tools_ran) > 1 or (not world.tools_ran and results != [CallEnding.UNKNOWN]):
@@ -110,7 +120,7 @@ async def test_no_instant_loses_the_question_or_repeats_the_call(
 
 
 async def test_the_model_is_asked_once_where_nobody_dies(simulator: Simulator) -> None:
-    """Its answer brings the turn back to the call, and not to the model."""
+    # The answer must lead the turn back to its call, and not to the model.
     world = await simulator.world()
     records = await world.play([ask, answer], last=rest)
 

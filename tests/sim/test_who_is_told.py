@@ -1,4 +1,5 @@
-"""Who is told why an answer failed: people in a sentence, operators all of it, their homes once."""
+"""Checks who is told why an answer failed: people in one sentence, operators in full, and their
+homes once."""
 
 import asyncio
 import time
@@ -12,8 +13,10 @@ from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_nod
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import GROUP, Address
 from perdure.domain.delivery import PartState
-from perdure.domain.ids import PrincipalId
+from perdure.domain.errors import Ambiguous, Transient
+from perdure.domain.ids import ConversationId, PrincipalId
 from perdure.domain.inbound.updates import Accepted, Update
+from perdure.domain.journal.events import Recorded
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.prompt import ModelRequest
@@ -26,9 +29,9 @@ from perdure.engine.watching.feed import Feed
 from perdure.ports.records.history import Page
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
-from perdure.testkit.agent import CountingTools, ScriptedAgent
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.system import SeededEntropy
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.system import SeededEntropy
 
 NAME = "chat"
 DETAIL = "http://10.0.0.7:8000/v1 refused the key (401); is api_key of agent main right?"
@@ -36,7 +39,7 @@ FAILED = Stopped(reason=StopReason.PROVIDER_REJECTED, detail=DETAIL)
 
 
 class Clock(SystemClock):
-    """Real time, which can be moved on."""
+    """Gives the real time, which a test can move on."""
 
     ahead_s = 0.0
 
@@ -58,7 +61,7 @@ class Gateway:
     async def hears(
         self, text: str, who: PrincipalId, *, place: str, kind: str = "private", person: str = ""
     ) -> Accepted:
-        """Say something, and wait until all that follows from it has been delivered."""
+        """Say something, and wait until everything that follows from it was delivered."""
         self._said += 1
         accepted = await self.parts.door.accept(
             Update(
@@ -183,6 +186,33 @@ async def test_the_operators_home_is_told_once_until_it_has_worked(gateway: Gate
     assert told() == 2
     assert not any(DETAIL in text for text in gateway.texts("eve"))
     assert all(f"{DETAIL}\n\nYou are told" in text for text in gateway.texts("root")[1:])
+
+
+@pytest.mark.parametrize("error", [Transient("the disk is full"), Ambiguous("the answer was lost")])
+async def test_the_operators_home_is_told_by_the_next_failure_if_the_store_refused(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, error: Transient | Ambiguous
+) -> None:
+    member = await gateway.person("eve")
+    root = await gateway.person("root", role="operator")
+    await gateway.hears("/home", root, place="root")
+    tell = gateway.store.operators.tell
+    refusals = [error]
+
+    async def refuses_once(text: str, *, but: ConversationId | None) -> list[Recorded]:
+        if refusals:
+            raise refusals.pop()
+        return await tell(text, but=but)
+
+    monkeypatch.setattr(gateway.store.operators, "tell", refuses_once)
+
+    def told() -> int:
+        return sum("told once" in text for text in gateway.texts("root"))
+
+    await gateway.hears("hi", member, place="eve")
+    assert told() == 0
+    for text in ("hello?", "anybody?"):
+        await gateway.hears(text, member, place="eve")
+    assert told() == 1
 
 
 async def test_who_has_just_read_it_is_not_told_again(gateway: Gateway) -> None:

@@ -1,11 +1,11 @@
-"""What the prompt cache holds when turns are over: nothing of a turn that nobody can follow."""
+"""Checks that the prompt cache keeps nothing of a turn that no later turn can follow."""
 
 from perdure.domain.address import HTTP, Address
 from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import UpdateKind
 from perdure.engine.models.windows import Windows
-from perdure.testkit.striking import Simulator
-from perdure.testkit.world import Life, Setup
+from perdure.testkit.simulator.striking import Simulator
+from perdure.testkit.simulator.world import Life, Setup
 
 
 def windows_of(life: Life) -> Windows:
@@ -14,7 +14,7 @@ def windows_of(life: Life) -> Windows:
 
 
 def update_of(life: Life, number: int, *, name: str = "") -> Update:
-    """Return what a call of `/v1` becomes; without a name nobody can come back to it."""
+    """Return the update of a call to `/v1`. Without a name no later call can continue it."""
     return Update(
         address=Address(adapter=HTTP, account=life.person, place=name or f"call-{number}"),
         external_id=f"call {number}",
@@ -30,7 +30,7 @@ async def test_calls_without_a_conversation_leave_nothing_behind(simulator: Simu
         for number in range(5):
             await life.accept(update_of(life, number))
         for number in range(5, 8):
-            # As in a gateway that has no room: the pump claims them later.
+            # As in a gateway without a free slot: the pump claims these later.
             await life.store.inbox.accept(update_of(life, number), queue_max=10)
         await life.work()
         assert len(life.world.agent.requests) == 8

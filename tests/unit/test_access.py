@@ -1,4 +1,4 @@
-"""Who may speak: every row of the decision table."""
+"""Checks who may speak: every row of the decision table."""
 
 from itertools import product
 
@@ -13,9 +13,9 @@ from perdure.domain.people.access import (
     AccessRules,
     AccessVerdict,
     Speaker,
+    access_refusal,
     decide,
     is_access_ended,
-    refusal,
 )
 
 NOBODY = AccessRules()
@@ -56,12 +56,12 @@ def arrival(
 
 
 TABLE = [
-    # Nobody may, unless someone says so.
+    # Nobody may speak without a rule that allows it.
     (NOBODY, arrival(ADA), STRANGER),
     (NOBODY, arrival(ADA, GROUP), STRANGER),
     (LISTED, arrival(ADA), WELCOME),
     (LISTED, arrival(EVE), STRANGER),
-    # A name is no identity.
+    # A display name does not identify anybody.
     (LISTED, arrival(NAMESAKE), STRANGER),
     (OPEN, arrival(EVE), WELCOME),
     (PLACE, arrival(EVE, GROUP, place="lab"), WELCOME),
@@ -69,17 +69,17 @@ TABLE = [
     (PLACE, arrival(EVE), STRANGER),
     (ROLE, arrival(STAFF, GROUP), WELCOME),
     (ROLE, arrival(EVE, GROUP), STRANGER),
-    # Pairing is asked for in private, by a message.
+    # A person asks for pairing by a private message only.
     (PAIRING, arrival(EVE), AccessVerdict.PAIRING),
     (PAIRING, arrival(EVE, GROUP), STRANGER),
     (PAIRING, arrival(EVE, what=UpdateKind.EDIT), STRANGER),
     (PAIRING, arrival(EVE, what=UpdateKind.DELETE), STRANGER),
-    # Bots, only by name, even where everybody may.
+    # Bots must be listed by name, even where everybody may speak.
     (OPEN, arrival(ROBO), ASIDE),
     (BOT, arrival(ROBO), WELCOME),
     (BOT, arrival(OTHER_BOT), ASIDE),
     (PAIRING, arrival(OTHER_BOT), ASIDE),
-    # In a group, only what is meant for us.
+    # In a group, only messages that are addressed to the bot are taken.
     (LISTED, arrival(ADA, GROUP), WELCOME),
     (LISTED, arrival(ADA, GROUP, is_addressed=False), ASIDE),
     (LISTED, arrival(EVE, GROUP, is_addressed=False), ASIDE),
@@ -90,12 +90,14 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("rules", "said", "verdict"), TABLE)
-def test_the_decision_table(rules: AccessRules, said: Arrival, verdict: AccessVerdict) -> None:
+def test_each_arrival_gets_the_verdict_of_the_table(
+    rules: AccessRules, said: Arrival, verdict: AccessVerdict
+) -> None:
     assert decide(rules, said, is_paired=False, is_engaged=False) is verdict
 
 
 @pytest.mark.parametrize("rules", [NOBODY, LISTED, PAIRING])
-def test_whoever_was_paired_may_speak(rules: AccessRules) -> None:
+def test_a_paired_person_may_speak(rules: AccessRules) -> None:
     assert decide(rules, arrival(EVE), is_paired=True, is_engaged=False) is WELCOME
     aside = arrival(EVE, GROUP, is_addressed=False)
     assert decide(rules, aside, is_paired=True, is_engaged=False) is ASIDE
@@ -117,7 +119,7 @@ def test_a_deletion_whose_author_is_not_told_counts_where_the_message_is_ours() 
 
 
 def test_no_rule_lets_anyone_in_whom_it_does_not_name() -> None:
-    """Over everything at once: welcome means listed, paired, in an open place, or of a role."""
+    # Tries all combinations: welcome means listed, paired, in an open place, or with a listed role.
     flags = [False, True]
     senders = [ADA, EVE, NAMESAKE, STAFF, ROBO, OTHER_BOT]
     every = product(
@@ -141,6 +143,17 @@ def test_no_rule_lets_anyone_in_whom_it_does_not_name() -> None:
 
 
 CLOSED = AccessRules(allow=frozenset({"*", "ada"}), places=frozenset({"lab"}), is_closed=True)
+
+
+@pytest.mark.parametrize("sender", [ADA, EVE, OTHER_BOT])
+def test_on_a_closed_platform_everybody_is_a_stranger_and_nobody_gets_a_code(
+    sender: Sender,
+) -> None:
+    closed = AccessRules(allow=frozenset({"ada"}), has_pairing=True, is_closed=True)
+
+    assert decide(closed, arrival(sender), is_paired=True, is_engaged=True) is STRANGER
+    gone = arrival(Sender(id=""), what=UpdateKind.DELETE)
+    assert decide(closed, gone, is_paired=False, is_engaged=True) is STRANGER
 
 
 def speaker(
@@ -177,14 +190,14 @@ ON_A_PLATFORM = [
     (PAIRING, speaker(EVE, is_paired=True), True),
     (NOBODY, speaker(EVE, is_paired=True), True),
     (CLOSED, speaker(ADA, place="lab", is_paired=True), False),
-    # A token is no way in on a platform.
+    # On a platform a token does not let anybody in.
     (NOBODY, speaker(ADA, has_token=True), False),
 ]
 WITH_A_TOKEN = [
     # Over HTTP only a token counts, whatever the name looks like.
     (OPEN, speaker(ADA, adapter=HTTP, is_paired=True), False),
     (NOBODY, speaker(ADA, adapter=HTTP, has_token=True), True),
-    # Someone of another platform, or of none, who speaks on this one: an operator over HTTP.
+    # A person of another platform, or of none, who speaks here is an operator over HTTP.
     (OPEN, speaker(ADA, adapter="other", is_paired=True), False),
     (CLOSED, speaker(ADA, adapter="other", has_token=True), True),
     (LISTED, Speaker(name="ada", adapter="chat", place="", has_token=False, is_paired=True), False),
@@ -193,24 +206,29 @@ WITH_A_TOKEN = [
 
 
 @pytest.mark.parametrize(("rules", "who", "may_begin"), ON_A_PLATFORM + WITH_A_TOKEN)
-def test_the_decision_table_when_a_turn_begins(
+def test_each_turn_begins_only_where_the_table_allows_it(
     rules: AccessRules, who: Speaker, may_begin: bool
 ) -> None:
-    why_not = refusal(rules, who)
+    why_not = access_refusal(rules, who)
     assert (why_not == "") is may_begin
     assert is_access_ended(why_not) is not may_begin
 
 
 def test_a_refusal_says_why() -> None:
-    assert refusal(NOBODY, speaker(ADA)) == f"{ACCESS_ENDED}: ada may not speak on chat any more"
-    assert refusal(CLOSED, speaker(ADA)) == f"{ACCESS_ENDED}: nobody is served on chat any more"
-    by_token = refusal(OPEN, speaker(ADA, adapter=HTTP))
+    assert (
+        access_refusal(NOBODY, speaker(ADA))
+        == f"{ACCESS_ENDED}: ada may not speak on chat any more"
+    )
+    assert (
+        access_refusal(CLOSED, speaker(ADA)) == f"{ACCESS_ENDED}: nobody is served on chat any more"
+    )
+    by_token = access_refusal(OPEN, speaker(ADA, adapter=HTTP))
     assert by_token == f"{ACCESS_ENDED}: no token of chat:ada is valid any more"
 
 
 def test_a_turn_may_begin_exactly_where_its_message_is_welcome() -> None:
-    """One decision, over every configuration, sender and place: asked when the message comes, and
-    again when its turn begins."""
+    # The same decision is made when the message comes and again when its turn begins. Tries all
+    # combinations of configuration, sender and place.
     every = product(
         [NOBODY, LISTED, PAIRING, OPEN, PLACE, ROLE, BOT, HALL, CLOSED],
         [ADA, EVE, NAMESAKE, STAFF, ROBO, OTHER_BOT],
@@ -221,5 +239,5 @@ def test_a_turn_may_begin_exactly_where_its_message_is_welcome() -> None:
     for rules, sender, kind, place, is_paired in every:
         said = arrival(sender, kind, place=place)
         is_welcome = decide(rules, said, is_paired=is_paired, is_engaged=False) is WELCOME
-        again = refusal(rules, speaker(sender, place=place, is_paired=is_paired))
+        again = access_refusal(rules, speaker(sender, place=place, is_paired=is_paired))
         assert (again == "") is is_welcome, (rules, said)

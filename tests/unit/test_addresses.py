@@ -1,4 +1,4 @@
-"""What the places of each platform are called."""
+"""Checks which addresses each platform knows, and what its threads and people are called."""
 
 import pytest
 

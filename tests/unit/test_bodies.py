@@ -1,19 +1,29 @@
-"""What a body becomes is bounded, and reading it takes as long as it is long."""
+"""Checks that a parsed body is bounded in size, and that parsing takes time linear in its
+length."""
 
+import contextlib
 import time
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from perdure.domain.errors import Rejected
-from perdure.web.http.bodies import NESTING_MAX, SLICE_BYTES, insist_on_shallow, whole_characters
+from perdure.web.http.bodies import (
+    CONTAINERS_MAX,
+    NESTING_MAX,
+    SLICE_BYTES,
+    insist_on_shallow,
+    insist_on_small,
+    whole_characters,
+)
 from perdure.web.http.forms import PARTS_MAX, boundary_of, parts_of
 
 HEAD = b'Content-Disposition: form-data; name="f"; filename="a.txt"\r\n\r\n'
 
 
 def quickest_s(work: Callable[[], object]) -> float:
-    """The processor time of the quickest of three runs: others use this machine too."""
+    """Return the processor time of the quickest of three runs: others use this machine too."""
     took = []
     for _ in range(3):
         began = time.thread_time()
@@ -59,6 +69,45 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
 
     with pytest.raises(Rejected, match="nested too deeply"):
         insist_on_shallow({"a": nested(NESTING_MAX)})
+
+
+@pytest.mark.parametrize(
+    ("piece", "is_small"),
+    [
+        (b"[],", False),
+        (b'{"a":"b"},', False),
+        (b'{"[":[]},', False),
+        (b'"[",', True),
+        (b'"\\"[{",', True),
+        (b'"\\\\",[],', False),
+        (b'"\\\\\\"[",', True),
+        (b"1,", True),
+    ],
+)
+def test_a_body_may_hold_so_many_lists_and_objects(piece: bytes, *, is_small: bool) -> None:
+    raw = b"[" + piece * CONTAINERS_MAX + b"1]"
+    refused = contextlib.nullcontext() if is_small else pytest.raises(Rejected, match="lists and")
+    with refused:
+        insist_on_small(raw)
+    insist_on_small(b"[" + piece * (CONTAINERS_MAX // 2 - 1) + b"1]")
+    assert msgspec.json.decode(raw)
+
+
+@pytest.mark.parametrize("piece", [b"[", b'"[', b"\\[", b'\\"[', b'"\\[', b'["'])
+def test_lists_and_objects_are_counted_in_linear_time(piece: bytes) -> None:
+    def work(size: int) -> Callable[[], object]:
+        raw = piece * (size // len(piece))
+
+        def count() -> None:
+            with contextlib.suppress(Rejected):
+                insist_on_small(raw)
+
+        return count
+
+    small, large = quickest_s(work(1_000_000)), quickest_s(work(8_000_000))
+
+    assert large < max(small, 0.005) * 40
+    assert large < 1.5
 
 
 def test_a_form_is_taken_apart() -> None:

@@ -1,4 +1,4 @@
-"""Budgets, days, prices and the words of a refusal."""
+"""Checks budgets, days, prices and the words of a refusal."""
 
 import time
 from datetime import UTC, datetime
@@ -20,9 +20,9 @@ from perdure.domain.people.budgets import (
     BudgetUnit,
     DailyBudgets,
     Held,
+    budget_refusal,
     day_of,
     estimate,
-    refusal,
     refusal_text,
     renewal_text,
 )
@@ -102,7 +102,7 @@ def test_a_day_is_that_of_utc_wherever_the_machine_stands(
         (ms(2026, 11, 16, 23, 59, 59), "1 min"),
     ],
 )
-def test_when_a_budget_is_there_again(at: int, text: str) -> None:
+def test_a_refusal_tells_when_a_budget_is_there_again(at: int, text: str) -> None:
     assert renewal_text(at) == text
 
 
@@ -133,8 +133,8 @@ def test_money_is_reserved_at_full_price() -> None:
 def test_a_budget_is_filled_to_its_last_token_and_no_further() -> None:
     budget = Budget(tokens=100)
 
-    assert refusal(BudgetScope.PERSON, budget, held(60, 30), Amount(tokens=10)) is None
-    refused = refusal(BudgetScope.PERSON, budget, held(60, 30), Amount(tokens=11))
+    assert budget_refusal(BudgetScope.PERSON, budget, held(60, 30), Amount(tokens=10)) is None
+    refused = budget_refusal(BudgetScope.PERSON, budget, held(60, 30), Amount(tokens=11))
     assert refused == BudgetRefusal(
         scope=BudgetScope.PERSON, unit=BudgetUnit.TOKENS, limit=100, spent=60, reserved=30, asked=11
     )
@@ -145,14 +145,17 @@ def test_zero_allows_nothing() -> None:
     asked = estimate(1, tariff=PLAIN, limits=limits)
 
     assert limits.is_set
-    assert refusal(BudgetScope.PERSON, limits.person, held(), asked) is not None
+    assert budget_refusal(BudgetScope.PERSON, limits.person, held(), asked) is not None
 
 
 def test_where_the_price_is_unknown_no_budget_of_money_applies() -> None:
     budget = Budget(money=0)
 
-    assert refusal(BudgetScope.AGENT, budget, held(money=5), Amount(tokens=9)) is None
-    assert refusal(BudgetScope.AGENT, budget, held(money=5), Amount(tokens=9, money=1)) is not None
+    assert budget_refusal(BudgetScope.AGENT, budget, held(money=5), Amount(tokens=9)) is None
+    assert (
+        budget_refusal(BudgetScope.AGENT, budget, held(money=5), Amount(tokens=9, money=1))
+        is not None
+    )
 
 
 def test_a_refusal_says_which_budget_how_much_and_when_again() -> None:

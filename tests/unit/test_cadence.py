@@ -1,4 +1,4 @@
-"""How often text that grows is made durable."""
+"""Checks how often growing text is made durable."""
 
 from itertools import pairwise
 
@@ -8,7 +8,7 @@ from perdure.domain.cadence import CADENCE_MAX_S, CADENCE_S, gathering_s, pause_
 
 
 def flushes(lasts_s: float, *, began_s: float = 0.0) -> list[float]:
-    """When a message is flushed whose text never stops coming."""
+    """Return when a message is flushed whose text never stops coming."""
     moments = [began_s]
     while moments[-1] < began_s + lasts_s:
         now_s = moments[-1]
@@ -45,7 +45,7 @@ def test_messages_that_have_grown_for_a_while_are_flushed_at_the_same_instants()
 def test_text_is_gathered_until_just_before_it_is_flushed(began_s: float) -> None:
     later = [moment for moment in flushes(5, began_s=began_s) if moment > began_s + 1]
     for before, after in pairwise(later):
-        # The reader comes back a moment after the flush has begun.
+        # The reader returns a moment after the flush has begun.
         read_s = before + 0.002 + gathering_s(before + 0.002, grown_s=before - began_s)
 
         assert after - 0.02 < read_s < after

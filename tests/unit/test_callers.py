@@ -1,4 +1,4 @@
-"""Where a request comes from, and which name it was sent to."""
+"""Checks where a request is believed to come from, and which host names are accepted."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -72,6 +72,7 @@ def test_a_proxy_on_this_machine_never_asks_for_itself() -> None:
         ("chat.example.evil", False),
         ("127.0.0.1.evil.example", False),
         ("localhost.evil.example:8585", False),
+        ("notlocalhost:8585", False),
     ],
 )
 def test_a_name_that_nobody_gave_us_is_not_meant(host: str, is_meant: bool) -> None:

@@ -1,4 +1,4 @@
-"""Which requests are a front end's own, and what they are told."""
+"""Checks which requests are a front end's own chores, and how they are answered."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_what_a_front_end_asks_for_is_answered_in_its_form(wanted: str, told: st
         ("Suggest 3 follow-up questions.", '{"follow_ups":[]}'),
     ],
 )
-def test_with_the_chat_words_are_enough(words: str, told: str) -> None:
+def test_a_chore_is_known_by_its_words_where_the_chat_follows(words: str, told: str) -> None:
     assert answer(f"### Task:\n{words}" + HISTORY) == told
     assert answer(f"### Task:\n{words}") is None
 

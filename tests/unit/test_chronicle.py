@@ -1,4 +1,4 @@
-"""What a node writes in its log about its own life: bad endings, and little else."""
+"""Checks what a node logs about its own life: bad endings, and little else."""
 
 import pytest
 from structlog.testing import capture_logs
@@ -33,6 +33,15 @@ def test_a_bad_ending_is_one_line_with_reason_and_detail(outcome: Outcome) -> No
     assert line["ms"] == 250
     assert line["detail"].startswith("it said no no")
     assert len(line["detail"]) == DETAIL_MAX
+
+
+def test_a_suspended_turn_says_what_that_means_though_its_ending_has_no_detail() -> None:
+    settled = TurnSettled(turn=TurnId("trn_1"), outcome=Outcome.SUSPENDED, reason="crash")
+    with capture_logs() as lines:
+        LifeLog().observe(recorded(settled))
+    (line,) = lines
+    assert (line["event"], line["reason"]) == ("turn suspended", "crash")
+    assert "interrupted too often" in line["detail"]
 
 
 def test_migrations_of_a_new_database_are_one_line_and_others_name_the_copy() -> None:

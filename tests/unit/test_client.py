@@ -1,4 +1,4 @@
-"""What the client of a node makes of an answer that no node should give."""
+"""Checks how the client of a node reads answers that no node should give."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ STREAM = (
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A home with a short path: the system takes no long names for sockets."""
+    """Make a home with a short path: the system limits the length of a socket's path."""
     with tempfile.TemporaryDirectory() as folder:
         hint = {"pid": os.getpid(), "port": 9, "url": "http://127.0.0.1:9"}
         (Path(folder) / "server.json").write_bytes(msgspec.json.encode(hint))
@@ -45,8 +45,8 @@ def refusal(code: str, *, retryable: bool = False) -> bytes:
 
 @asynccontextmanager
 async def node_that_says(home: Path, said: bytes) -> AsyncIterator[NodeClient]:
-    """Yield a client that has found a node. It gives this answer to everybody but those who only
-    look whether it is there."""
+    """Yield a client that has found a node. The node gives this answer to every request, but not to
+    a connection that only looks whether it is there."""
 
     async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.read(65_536)
@@ -58,7 +58,7 @@ async def node_that_says(home: Path, said: bytes) -> AsyncIterator[NodeClient]:
 
     async with await asyncio.start_unix_server(tell, home / NAME):
         found = NodeClient(home, {})
-        assert not await found.look_again()  # it has a way to the node, which is a strange one
+        assert not await found.look_again()  # a node is found, although a strange one
         yield found
 
 

@@ -1,4 +1,4 @@
-"""What is a command and what is text, and what a person is told about a mistake."""
+"""Checks what is a command and what is text, and what a person is told about a mistake."""
 
 import pytest
 from hypothesis import given as holds_for
@@ -8,7 +8,7 @@ from perdure.domain.inbound.commands import (
     COMMANDS,
     COUNT_MAX,
     Takes,
-    given,
+    command_in,
     help_text,
     unknown_text,
 )
@@ -34,7 +34,7 @@ from perdure.domain.inbound.commands import (
     ],
 )
 def test_what_only_begins_with_a_slash_is_text(text: str) -> None:
-    assert given(text) is None
+    assert command_in(text) is None
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_only_begins_with_a_slash_is_text(text: str) -> None:
     ],
 )
 def test_a_command_is_its_first_word(text: str, name: str, arguments: str) -> None:
-    found = given(text)
+    found = command_in(text)
 
     assert found is not None
     assert (found.name, found.arguments, found.problem) == (name, arguments, "")
@@ -62,7 +62,7 @@ def test_a_command_is_its_first_word(text: str, name: str, arguments: str) -> No
     ("typed", "meant"), [("sotp", "stop"), ("undu", "undo"), ("modl", "model")]
 )
 def test_an_unknown_command_suggests_the_nearest(typed: str, meant: str) -> None:
-    found = given(f"/{typed} now")
+    found = command_in(f"/{typed} now")
 
     assert found is not None
     assert found.command is None
@@ -77,7 +77,7 @@ def test_a_command_like_no_other_suggests_nothing() -> None:
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda command: command.name)
 def test_what_may_follow_is_checked(command: object) -> None:
     name = next(name for name, each in COMMANDS.items() if each is command)
-    alone, followed = given(f"/{name}"), given(f"/{name} something")
+    alone, followed = command_in(f"/{name}"), command_in(f"/{name} something")
 
     assert alone is not None
     assert followed is not None
@@ -92,7 +92,7 @@ def test_what_may_follow_is_checked(command: object) -> None:
     "count", ["0", "-1", "1.5", "1001", "99999999999999999999", "two", "²", "٣"]
 )
 def test_a_count_is_a_small_whole_number(count: str) -> None:
-    found = given(f"/undo {count}")
+    found = command_in(f"/undo {count}")
 
     assert found is not None
     assert "whole number" in found.problem
@@ -100,7 +100,7 @@ def test_a_count_is_a_small_whole_number(count: str) -> None:
 
 @holds_for(st.integers(1, COUNT_MAX))
 def test_every_count_that_is_allowed_is_read(count: int) -> None:
-    found = given(f"/undo {count}")
+    found = command_in(f"/undo {count}")
 
     assert found is not None
     assert (found.problem, found.count) == ("", count)
@@ -108,7 +108,7 @@ def test_every_count_that_is_allowed_is_read(count: int) -> None:
 
 @holds_for(st.text(max_size=30))
 def test_any_text_is_text_or_a_command(text: str) -> None:
-    found = given(text)
+    found = command_in(text)
 
     if not text.strip().startswith("/"):
         assert found is None

@@ -1,4 +1,4 @@
-"""The configuration file: what it means, and what a person is told when it is wrong."""
+"""Checks what the configuration file means, and what a person is told when it is wrong."""
 
 import base64
 import json
@@ -677,7 +677,7 @@ def test_a_token_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) ->
 def test_a_user_without_a_home_is_asked_to_name_one(
     monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
 ) -> None:
-    """A container may run us as a number that no list of users has."""
+    # A container may run the gateway under a user id that has no entry in the list of users.
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
     with pytest.raises(ConfigError, match=r"HOME: is not set, .* --home or PERDURE_HOME"):
         home_folder(None, environ)

@@ -1,4 +1,5 @@
-"""What the demo agent says back: whose words they were, and what a sticker is."""
+"""Checks what the demo agent repeats: the words without the sender's line, and what a sticker
+is."""
 
 import pytest
 

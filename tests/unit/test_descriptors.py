@@ -1,4 +1,4 @@
-"""How the descriptors that a process may have are divided."""
+"""Checks how a process divides the file descriptors that it may have."""
 
 import pytest
 
@@ -12,9 +12,9 @@ def test_everybody_gets_a_share_and_nobody_more_than_there_is(descriptors: int) 
     used = shares.turns + carried.newcomers + carried.signed_in + carried.operators
 
     assert min(shares.turns, carried.newcomers, carried.signed_in) >= 1
-    # Some are left for the store, the log and the platforms.
+    # Some descriptors are left for the store, the log and the platforms.
     assert used <= descriptors - descriptors // 20 or used <= descriptors - 192
-    # Whoever has a turn can also read its answer.
+    # A person whose turn runs can also read its answer.
     assert carried.signed_in >= shares.turns
 
 

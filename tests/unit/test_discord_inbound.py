@@ -1,4 +1,4 @@
-"""What Discord tells, read and put in our words."""
+"""Checks how Discord's events are read and turned into arrivals."""
 
 import json
 from typing import Any
@@ -31,7 +31,7 @@ from perdure.domain.kinds import UpdateKind
 BOT = "900"
 CHANNEL = ChannelPlace(place="20", label="#general (Harbour)", own_role="77", role_names=("crew",))
 
-# As the gateway sends it: more than we read.
+# A message as Discord's gateway sends it, with more fields than the adapter reads.
 SAID: dict[str, Any] = {
     "id": "300",
     "type": 0,
@@ -77,7 +77,7 @@ def arrival(**changes: object) -> Arrival:
     return found
 
 
-def test_a_message_in_a_channel() -> None:
+def test_a_message_in_a_channel_is_an_arrival() -> None:
     assert arrival() == Arrival(
         kind=UpdateKind.MESSAGE,
         external_id="20/300",
@@ -108,7 +108,9 @@ def test_a_nickname_is_the_name_and_a_webhook_a_bot() -> None:
         ("<:boat:123> <a:wave:5>", {}, False, ":boat: :wave:"),
     ],
 )
-def test_who_is_meant(content: str, more: dict[str, object], is_addressed: bool, text: str) -> None:
+def test_a_message_is_addressed_to_those_it_names(
+    content: str, more: dict[str, object], is_addressed: bool, text: str
+) -> None:
     found = arrival(content=content, **more)
 
     assert (found.is_addressed, found.text) == (is_addressed, text)
@@ -136,7 +138,7 @@ def test_our_own_words_are_no_arrival() -> None:
         assert arrival_of(ours, account=BOT, place=CHANNEL) is None
 
 
-def test_files_and_forwards() -> None:
+def test_files_come_along_also_in_forwards() -> None:
     file = {"id": "7", "filename": "a.ogg", "content_type": "audio/ogg; codecs=opus", "size": 9}
     spoken = arrival(content="", attachments=[file], flags=1 << 13)
     snapshot = {"content": "far away", "attachments": [file]}
@@ -156,7 +158,7 @@ def test_files_and_forwards() -> None:
     [(1, "sticker/7.png"), (2, "sticker/7.png"), (3, ""), (4, "sticker/7.gif"), (9, "")],
 )
 def test_a_sticker_is_known_by_its_id(format_type: int, reference: str) -> None:
-    """Of one in Lottie's format there is no picture."""
+    # A sticker in Lottie's format has no picture.
     wave = {"id": "7", "name": "Wave", "format_type": format_type}
     sent = arrival(content="hi", sticker_items=[wave])
     passed_on = arrival(
@@ -169,7 +171,7 @@ def test_a_sticker_is_known_by_its_id(format_type: int, reference: str) -> None:
 
 
 def test_a_forward_is_what_somebody_else_wrote() -> None:
-    """Discord does not say who."""
+    # Discord does not tell who wrote a forwarded message.
     words = {
         "content": f"/new <@{BOT}> and <@5> <:blob:12>",
         "mentions": [{"id": "5", "username": "bob"}, {"id": BOT, "username": "perdure"}],
@@ -200,7 +202,7 @@ def test_an_edit_has_an_id_of_its_own_that_repeats() -> None:
     assert edited(None) is None  # a link was unfurled
 
 
-def test_deletions_one_or_many() -> None:
+def test_deletions_come_one_by_one_and_in_bulk() -> None:
     one = event_of(frame("MESSAGE_DELETE", {"id": "300", "channel_id": "20", "guild_id": "10"}))
     many = event_of(frame("MESSAGE_DELETE_BULK", {"ids": ["300", "301"], "channel_id": "20"}))
     assert isinstance(one, Deleted)
@@ -260,7 +262,7 @@ def test_external_ids_are_taken_apart_again() -> None:
         assert message_at(other) is None
 
 
-def test_frames_that_are_not_for_us_and_frames_that_are_broken() -> None:
+def test_other_frames_are_ignored_and_broken_ones_refused() -> None:
     assert event_of('{"op":11,"d":null}') is None
     assert event_of('{"op":10,"d":{"heartbeat_interval":41250}}') is None
     assert event_of(frame("TYPING_START", {"user_id": "1"})) is None

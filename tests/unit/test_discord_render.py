@@ -1,4 +1,5 @@
-"""What Discord is given for markdown: its own dialect, and nothing that means more than it says."""
+"""Checks what Discord is given for Markdown: its own dialect, and nothing with a meaning that the
+text did not have."""
 
 import re
 from pathlib import Path
@@ -17,7 +18,7 @@ from perdure.adapters.discord.bodies import (
 )
 from perdure.adapters.discord.inbound import button_id
 from perdure.adapters.discord.render import TEXT_MAX, render, size
-from perdure.domain.delivery import plan
+from perdure.domain.delivery import plan_parts
 from perdure.domain.inbound.commands import COMMANDS
 
 TORTURE = (Path(__file__).parents[1] / "golden" / "torture.md").read_text("utf-8")
@@ -123,7 +124,7 @@ def test_no_text_calls_a_group_or_leaves_a_fence_open(text: str) -> None:
 
 
 def test_torture_is_cut_within_the_limit() -> None:
-    parts = plan(TORTURE, CAPABILITIES, size=size)
+    parts = plan_parts(TORTURE, CAPABILITIES, size=size)
 
     assert len(parts) > 1
     for part in parts:

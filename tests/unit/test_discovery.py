@@ -1,4 +1,4 @@
-"""Which agent answers when none is configured, against real servers on loopback."""
+"""Checks which agent answers when none is configured, against real servers on loopback."""
 
 import asyncio
 import socket
@@ -18,7 +18,7 @@ from perdure.app.wiring.discovery import (
     ollama_address,
 )
 
-# Long enough for a busy machine; only the test of the time-out itself waits one out.
+# Long enough for a busy machine. Only the test of the time-out waits until a time-out ends.
 PATIENT_S = 10.0
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -33,7 +33,7 @@ def listing(*models: str, **extra: int) -> Answer:
 
 @asynccontextmanager
 async def serving(answer: Answer) -> AsyncIterator[int]:
-    """A server on a free port whose list of models is this answer."""
+    """Run a server on a free port that gives this answer when its models are listed."""
     app = web.Application()
     app.router.add_get("/v1/models", answer)
     runner = web.AppRunner(app, shutdown_timeout=0)

@@ -1,4 +1,4 @@
-"""What people are told of how a turn ended, and what only operators are."""
+"""Checks what people are told about how a turn ended, and what only operators are told."""
 
 import pytest
 
@@ -12,13 +12,13 @@ from perdure.domain.turn.endings import (
     reach_as_told,
     reached,
     standing_in,
-    told,
+    visible_reason,
 )
 
 TURN = TurnId("trn_1")
 SECRET = "http://10.0.0.7:8000/v1 refused the key (401); check api_key of agent main"
 FAILURES = [reason for reason in StopReason if not reason.is_finish]
-FOR_EVERYBODY = (StopReason.BUDGET, StopReason.INVALID_REQUEST)
+FOR_EVERYBODY = (StopReason.BUDGET, StopReason.CONTENT_REFUSED, StopReason.INVALID_REQUEST)
 
 
 def ending(
@@ -50,7 +50,7 @@ def test_people_are_told_what_happened_and_no_internals(reason: StopReason) -> N
     assert "main" not in text
     assert "/retry" in text
     assert TURN in text
-    assert told(Outcome.FAILED, reason, SECRET, Audience.PEOPLE)
+    assert visible_reason(Outcome.FAILED, reason, SECRET, Audience.PEOPLE)
 
 
 @pytest.mark.parametrize("reason", [each for each in FAILURES if each not in FOR_EVERYBODY])
@@ -63,15 +63,15 @@ def test_operators_are_told_all_and_where_there_is_more(reason: StopReason) -> N
 
 @pytest.mark.parametrize("reason", FOR_EVERYBODY)
 def test_what_a_person_has_asked_for_is_explained_to_them(reason: StopReason) -> None:
-    assert told(Outcome.FAILED, reason, "too much", Audience.PEOPLE) == "too much"
+    assert visible_reason(Outcome.FAILED, reason, "too much", Audience.PEOPLE) == "too much"
     assert ending(Outcome.REFUSED, reason, detail="too much") == "too much"
     for audience in Audience:
         assert TURN not in ending(Outcome.FAILED, reason, detail="too much", audience=audience)
 
 
 def test_a_reason_that_nobody_knows_is_told_to_operators_only() -> None:
-    assert SECRET not in told(Outcome.FAILED, "brand new", SECRET, Audience.PEOPLE)
-    assert told(Outcome.DONE, "stop", SECRET, Audience.PEOPLE) == ""
+    assert SECRET not in visible_reason(Outcome.FAILED, "brand new", SECRET, Audience.PEOPLE)
+    assert visible_reason(Outcome.DONE, "stop", SECRET, Audience.PEOPLE) == ""
 
 
 @pytest.mark.parametrize(
@@ -146,3 +146,10 @@ def test_why_an_agent_did_not_answer_is_for_operators() -> None:
 
     assert SECRET not in repr(reach_as_told(reach, Audience.PEOPLE))
     assert reach_as_told(reach, Audience.OPERATORS) == reach
+
+
+def test_a_refusal_says_itself_how_to_try_again() -> None:
+    detail = "the model's server refuses the picture: too dark; /retry sends it again"
+    text = ending(Outcome.FAILED, StopReason.CONTENT_REFUSED, detail=detail)
+
+    assert text.count("/retry") == 1

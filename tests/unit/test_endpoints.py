@@ -1,4 +1,4 @@
-"""Endpoints say in their signatures how they are asked, so each must keep to what can be said."""
+"""Checks that each endpoint's signature says how it is called, in ways that can be documented."""
 
 import inspect
 import re
@@ -63,7 +63,7 @@ def test_each_place_in_the_api_has_one_endpoint() -> None:
 
 
 def test_what_a_port_shows_comes_back_from_json_as_it_was() -> None:
-    """The command line gets the same values from a node and from a store."""
+    # The command line gets the same values from a node, as JSON, and directly from a store.
     view = SessionView(
         id=SessionId("ses_1"), conversation="home", state="open", title="", parent=None,
         is_live=True, events=3, opened_at=1, active_at=2,

@@ -1,11 +1,11 @@
-"""The system's randomness in blocks: nothing is handed out twice, whoever asks."""
+"""Checks that the system's randomness, which is read in blocks, is never handed out twice."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from perdure.app.wiring.system import SystemEntropy
 
-# Divides no block, so that every thread meets the end of one again and again.
+# Does not divide the size of a block, so that every thread often meets the end of one.
 SIZE = 10
 
 

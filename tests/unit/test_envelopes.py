@@ -1,5 +1,5 @@
-"""What each adapter says of a message before it may be read: all that the decision needs, and none
-of the words."""
+"""Checks what each adapter tells about a message before anybody has decided whether it may be read:
+all that the decision needs, and none of the words."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -16,7 +16,7 @@ from perdure.adapters.slack import inbound as slack
 from perdure.adapters.slack.payloads import Click, SlackEvent, SlashCommand
 from perdure.adapters.slack.render import ACTION
 from perdure.adapters.telegram import inbound as telegram
-from perdure.adapters.telegram.updates import TelegramUpdate, User
+from perdure.adapters.telegram.hearing.updates import TelegramUpdate, User
 from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, PlaceKind, envelope_of
 
 WORD: Final = "xyzzy"
@@ -176,7 +176,7 @@ FAR_MENTIONS: Final[dict[str, Callable[[], Both]]] = {
 
 @pytest.mark.parametrize("case", FAR_MENTIONS)
 def test_a_text_is_looked_through_for_a_mention_only_so_far(case: str) -> None:
-    """No platform takes messages that are as long."""
+    # No platform takes messages of this length.
     envelope, _ = FAR_MENTIONS[case]()
     assert envelope is not None
     assert not envelope.is_addressed

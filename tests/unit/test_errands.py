@@ -1,4 +1,5 @@
-"""Titles from what a model answers, and the numbers that compaction goes by."""
+"""Checks how titles are made from a model's answer, and the numbers that decide about
+compaction."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,5 @@
-"""A crowd of watchers costs the publisher next to nothing, and nothing is kept for the slow."""
+"""Checks that a crowd of watchers costs the publisher next to nothing, and that nothing is kept for
+slow ones."""
 
 import asyncio
 

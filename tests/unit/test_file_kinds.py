@@ -1,4 +1,4 @@
-"""What a file is, by its bytes; what it says, whatever it is."""
+"""Checks how the kind of a file is found from its bytes, and how its text is read."""
 
 import io
 import zipfile
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.domain.journal.attachments import in_words, shown
+from perdure.domain.journal.attachments import in_words, shown_attachments
 from perdure.domain.journal.events import Attachment
 from perdure.domain.reading import office
 from perdure.domain.reading.documents import is_readable, text_of
@@ -25,7 +25,7 @@ from perdure.domain.reading.kinds import (
     kind_of,
 )
 from perdure.domain.reading.sound import seconds_of
-from perdure.domain.reading.texts import CUT, TEXT_MAX, UnreadableFile, written
+from perdure.domain.reading.texts import CUT, TEXT_MAX, UnreadableFile, decoded_text
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -83,7 +83,8 @@ def test_the_bytes_tell_the_kind(head: bytes, kind: str) -> None:
         (b"PK\x03\x04", "letter.docx.zip", "application/zip", ZIP),
         (b"\x1a\x45\xdf\xa3", "", "audio/webm", "audio/webm"),
         (b"OggS", "", "audio/ogg; codecs=opus", "audio/ogg"),
-        # What says that it is a picture, and is none, would be refused with the whole request.
+        # A file that claims to be a picture and is none would make providers refuse the whole
+        # request.
         (b"\x00\x01\x02", "a.png", "image/png", UNKNOWN),
         (b"hello", "a.png", "image/png", "text/plain"),
         (b"\x00\x01\x02", "a.txt", "text/plain", UNKNOWN),
@@ -99,7 +100,7 @@ def test_name_and_platform_are_asked_where_bytes_are_silent(
 
 @given(st.text(st.characters(min_codepoint=32, exclude_categories=["Cs"]), min_size=1))
 def test_text_is_text_wherever_it_is_cut(text: str) -> None:
-    """The beginning of a long file may end within a letter."""
+    # The beginning of a long file may end within a letter.
     assert is_text((text.encode() * HEAD_BYTES)[:HEAD_BYTES])
     assert is_text(text.encode())
     assert not is_text(text.encode() + b"\xff")
@@ -114,12 +115,12 @@ def test_any_bytes_have_a_kind(head: bytes, name: str, declared: str) -> None:
 
 
 def test_text_is_read_as_it_is_and_cut_when_it_is_long() -> None:
-    assert written("\ufeffGrüße\r\n".encode()) == "Grüße\r\n"
-    assert written("Grüße".encode("utf-16")) == "Grüße"
-    assert written(b"caf\xe9") == "caf\ufffd"
+    assert decoded_text("\ufeffGrüße\r\n".encode()) == "Grüße\r\n"
+    assert decoded_text("Grüße".encode("utf-16")) == "Grüße"
+    assert decoded_text(b"caf\xe9") == "caf\ufffd"
     exact, long = "x" * TEXT_MAX, "ü" * (TEXT_MAX + 1)
-    assert written(exact.encode()) == exact
-    assert written(long.encode()) == "ü" * TEXT_MAX + "\n" + CUT
+    assert decoded_text(exact.encode()) == exact
+    assert decoded_text(long.encode()) == "ü" * TEXT_MAX + "\n" + CUT
 
 
 def test_a_page_is_read_without_its_tags() -> None:
@@ -244,7 +245,7 @@ def test_files_are_told_in_words(attachment: Attachment, words: str) -> None:
 
 
 def test_what_opens_a_file_is_shown_to_nobody() -> None:
-    (seen,) = shown([Attachment(reference="key", url=None, name="a", text="x" * 5_000)])
+    (seen,) = shown_attachments([Attachment(reference="key", url=None, name="a", text="x" * 5_000)])
     assert (seen.reference, seen.name, len(seen.text)) == ("", "a", 2_000)
 
 

@@ -1,4 +1,4 @@
-"""The hand-over between a turn's preview and the delivery of its final words."""
+"""Checks the hand-over between a turn's preview and the delivery of its final words."""
 
 import asyncio
 
@@ -46,7 +46,7 @@ async def test_what_a_stream_was_given_is_told_once_for_each_receipt() -> None:
 
 
 async def test_a_later_attempt_hands_over_for_the_earlier_one_too() -> None:
-    """The earlier one has a call under way when the next begins."""
+    # The preview of the first attempt still has a call under way when the second attempt begins.
     handovers = Handovers()
     first = handovers.expect(TURN)
     second = handovers.expect(TURN)

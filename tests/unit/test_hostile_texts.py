@@ -1,12 +1,13 @@
-"""What reads other people's text takes time that grows with the text, and no faster.
+"""Checks that everything that reads other people's text takes time linear in the text.
 
-Each reader is given texts that are made to hurt it, at two lengths. Time is the processor time of
-this thread, so that a busy machine changes nothing: a linear reader needs four times as much for
-four times the text, one that is not needs sixteen times as much, and soon minutes.
+Each reader is given texts that are made to hurt it, at two lengths. The measured time is the
+processor time of this thread, so a busy machine changes nothing. For four times the text a linear
+reader needs four times as long, a quadratic one sixteen times, which soon means minutes.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -23,18 +24,21 @@ from perdure.adapters.slack import render as slack
 from perdure.adapters.slack.payloads import SlackEvent
 from perdure.adapters.telegram import inbound as telegram_inbound
 from perdure.adapters.telegram import render as telegram
-from perdure.adapters.telegram.updates import TelegramUpdate as TelegramUpdate
-from perdure.adapters.telegram.updates import User
+from perdure.adapters.telegram.hearing.updates import TelegramUpdate as TelegramUpdate
+from perdure.adapters.telegram.hearing.updates import User
+from perdure.agents.chat.answer.thoughts import ThoughtScanner
 from perdure.agents.chat.complaints import complaint
-from perdure.agents.chat.thoughts import ThoughtScanner
 from perdure.domain.content.attribution import in_a_file, in_own_words
 from perdure.domain.content.forwards import ForwardedText
 from perdure.domain.delivery import without_promise
 from perdure.domain.inbound.arrivals import PlaceKind
-from perdure.domain.inbound.commands import given
+from perdure.domain.inbound.commands import command_in
 from perdure.domain.markdown.heal import heal
 from perdure.domain.markdown.split import split, stretches
+from perdure.web.openai import responses_wire
+from perdure.web.openai.checks import check_messages
 from perdure.web.openai.frontend_tasks import answer
+from perdure.web.openai.responses_wire import ResponseIn
 
 _SIZES: Final = (3_000, 12_000)
 _SUSPECT_S: Final = 0.25
@@ -98,12 +102,12 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "chores": answer,
     "complaints": lambda text: complaint(text.encode()),
     "thoughts": _thoughts,
-    "commands": given,
+    "commands": command_in,
     "promises": without_promise,
     "own words": lambda text: in_own_words(ForwardedText(text)),
     "files": in_a_file,
 }
-# Lead, what is repeated, end.
+# Each text as its beginning, the piece that is repeated, and its end.
 TEXTS: Final = [
     ("@bot x", " ", "x"),
     ("@bot x", " ", "@bot"),
@@ -147,7 +151,7 @@ RENDERERS: Final[dict[str, Callable[[str], object]]] = {
     "Discord": discord.render,
     "heal": heal,
     "stretches": lambda text: stretches(text, least=1_000),
-    # With limits that the short text exceeds too: else only the long one would be divided.
+    # The limits are smaller than the short text too: otherwise only the long one would be divided.
     "split for Matrix": lambda text: split(text, size=matrix.size, limit=SPLIT_AT),
     "split for Discord": lambda text: split(text, size=discord.size, limit=SPLIT_AT),
 }
@@ -166,10 +170,14 @@ MARKDOWN: Final = [
 ]
 
 
-def _cost_s(read: Callable[[str], object], text: str) -> float:
+def _spent_s(act: Callable[[], object]) -> float:
     began = time.thread_time()
-    read(text)
+    act()
     return time.thread_time() - began
+
+
+def _cost_s(read: Callable[[str], object], text: str) -> float:
+    return _spent_s(partial(read, text))
 
 
 def _assert_linear(
@@ -196,9 +204,42 @@ def test_a_text_is_rendered_in_linear_time(renderer: str, text: tuple[str, str, 
     _assert_linear(RENDERERS[renderer], text, 4.0)
 
 
+def _calling(ids: Sequence[str]) -> dict[str, Any]:
+    calls = [{"id": each, "type": "function", "function": {"name": "look"}} for each in ids]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def _answering(ids: Iterable[str]) -> list[dict[str, Any]]:
+    return [{"role": "tool", "tool_call_id": each, "content": ""} for each in ids]
+
+
+def _answered_backwards(count: int) -> Callable[[], object]:
+    ids = [f"call_{number}" for number in range(count)]
+    said = [_calling(ids), *_answering(reversed(ids))]
+    return lambda: check_messages(said)
+
+
+def _calls_of_a_response(count: int) -> Callable[[], object]:
+    calls = [
+        {"type": "function_call", "call_id": f"call_{number}", "name": "look", "arguments": "{}"}
+        for number in range(count)
+    ]
+    body = ResponseIn(model="main", input=calls)
+    return lambda: responses_wire.messages(body)
+
+
+@pytest.mark.parametrize("made", [_answered_backwards, _calls_of_a_response])
+def test_a_body_with_many_calls_is_read_in_linear_time(
+    made: Callable[[int], Callable[[], object]],
+) -> None:
+    # A body of ten megabytes holds more calls than these.
+    read = made(60_000)
+    assert any(_spent_s(read) < 1.0 for _ in range(_TRIES))
+
+
 @pytest.mark.parametrize("size", [15_000, 60_000])
 def test_a_long_table_is_measured_a_few_times_only(size: int) -> None:
-    """Rendering it is what takes the time."""
+    # Measuring a table means rendering it, which takes most of the time.
     rows = "".join(f"|{number}|-\n" for number in range(size // 8))
     measured = 0
 

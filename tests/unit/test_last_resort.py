@@ -1,4 +1,4 @@
-"""The thread that ends the process in time."""
+"""Checks the thread that ends the process in time."""
 
 import threading
 import time

@@ -1,11 +1,12 @@
-"""Whoever was away for longer than its lease does nothing before it has looked again."""
+"""Checks that a node which was away for longer than its lease does nothing before it has asked
+again."""
 
 import asyncio
 
 import pytest
 
 from perdure.engine.foundation.leases import Lease, NodeLease
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.system import VirtualClock
 
 LEASE_S = 15.0
 
@@ -38,7 +39,7 @@ def test_what_was_taken_may_be_acted_on_for_a_while(clock: VirtualClock, node: N
 
 
 def test_what_was_taken_is_over_well_before_the_lease_of_its_node(clock: VirtualClock) -> None:
-    """Also where the last heartbeat was as long ago as it can be when something is taken."""
+    # The worst case: the last heartbeat was as long ago as possible when something was taken.
     node = NodeLease(clock, lease_s=LEASE_S)
     node.renew(node.now())
     clock.advance(4.9)
@@ -51,7 +52,7 @@ def test_what_was_taken_is_over_well_before_the_lease_of_its_node(clock: Virtual
 
 
 def test_a_machine_that_slept_holds_nothing(clock: VirtualClock, node: NodeLease) -> None:
-    """While it sleeps only the wall clock goes on."""
+    # While a machine sleeps, only the wall clock goes on.
     taken = node.take()
 
     clock.jump(60)

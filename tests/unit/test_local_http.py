@@ -1,4 +1,4 @@
-"""HTTP on a socket of this machine, against servers that say what no node would."""
+"""Checks HTTP on a local socket, against servers that send what no node would."""
 
 import asyncio
 import tempfile
@@ -29,13 +29,13 @@ UNMEASURED = b"HTTP/1.0 200 OK\r\n\r\nhello there"
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    """A short one: the system takes no long names for sockets."""
+    """Return a short path: the system limits the length of a socket's path."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder) / "s"
 
 
 class Server:
-    """Writes the same to everybody, in pieces, and goes. It keeps what it was asked."""
+    """Writes the same bytes to every client, in pieces, and leaves. Keeps the requests it got."""
 
     def __init__(self, pieces: Sequence[bytes], *, stays: bool = False) -> None:
         self.heard: list[bytes] = []
@@ -76,7 +76,7 @@ async def test_a_body_is_read_wherever_the_stream_is_cut(path: Path, answer: byt
 async def test_an_answer_that_is_cut_short_is_never_taken_for_whole(
     path: Path, stream: bytes
 ) -> None:
-    # The last chunk says that nothing follows; what does is not waited for.
+    # The last chunk says that nothing follows, so bytes behind it are not waited for.
     end = stream.find(b"0\r\nMore") + 3 if stream is CHUNKED else len(stream)
     for length in range(end):
         with pytest.raises(BrokenOff):

@@ -1,4 +1,5 @@
-"""The socket of a home: where it stands, who may have made it, and who is believed."""
+"""Checks where the socket of a home stands, who may have made it, and which servers are
+believed."""
 
 import os
 import socket
@@ -48,7 +49,7 @@ def test_what_a_dead_node_left_is_nobody_and_is_replaced(home: Path) -> None:
 
 
 def test_a_socket_that_another_node_has_put_there_is_left_alone(home: Path) -> None:
-    """Nodes of one home may share a store; the last one is spoken to."""
+    # Nodes of one home may share a store; clients speak to the one that bound the socket last.
     with ExitStack() as second:
         with bound_socket(home, {}):
             second.enter_context(bound_socket(home, {}))
@@ -71,7 +72,7 @@ def test_a_socket_of_somebody_else_is_not_believed(home: Path, listening: Path, 
 
 @only_root
 def test_somebody_else_who_listens_is_not_believed(home: Path) -> None:
-    """Who listens is told by the system, whoever owns the file."""
+    # The system tells who listens, and that counts, whoever owns the file.
     path = home / NAME
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(str(path))

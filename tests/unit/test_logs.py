@@ -1,4 +1,4 @@
-"""The log: what goes into it, and where its file cannot be written."""
+"""Checks which lines the log takes, and what happens when its file cannot be written."""
 
 import logging
 from pathlib import Path
@@ -12,7 +12,8 @@ from perdure.app.logs import _file, _Passing
 def test_what_cannot_be_written_is_let_go_and_the_file_is_opened_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A buffer that is kept would be written, and fail, once more when the process ends."""
+    # If the handler kept the unwritten lines, it would write them again when the process ends, and
+    # fail again.
     path = tmp_path / "perdure.log"
     path.symlink_to("/dev/full")
     handler = _file(path, [])
@@ -29,7 +30,7 @@ def test_what_cannot_be_written_is_let_go_and_the_file_is_opened_anew(
 
 
 def test_details_are_our_own_and_not_those_of_libraries() -> None:
-    """Ours come from structlog, which hands a record its event as a mapping."""
+    # The gateway's own lines come from structlog, which makes the event of a record a mapping.
     lines: SimpleQueue[logging.LogRecord] = SimpleQueue()
     passing = _Passing(lines)
     for message, level in (

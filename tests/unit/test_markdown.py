@@ -1,4 +1,4 @@
-"""Markdown read, shown, cut and healed, by example."""
+"""Checks by examples how Markdown is read, shown, cut and healed."""
 
 import re
 import subprocess
@@ -172,7 +172,8 @@ HOSTILE: dict[str, str] = {
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("use", [parse, heal, lambda text: split(text, size=len, limit=4096)])
 def test_hostile_text_costs_time_in_its_length(use: Callable[[str], object], name: str) -> None:
-    """Four times the text may cost eight times the time, for noise; its square would be 16."""
+    # Four times the text may take eight times as long, to allow for noise; quadratic time would be
+    # sixteen times.
 
     def seconds(text: str) -> float:
         def once() -> float:

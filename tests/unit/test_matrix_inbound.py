@@ -1,4 +1,4 @@
-"""Matrix events as arrivals: who said what, where, and whether it was said to the bot."""
+"""Checks Matrix events as arrivals: who said what, where, and whether it was said to the bot."""
 
 from typing import Any
 
@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from perdure.adapters.matrix.events import MatrixEvent, Sync, decoded, raw_of
+from perdure.adapters.matrix.hearing.invitations import welcome
+from perdure.adapters.matrix.hearing.rooms import Rooms
 from perdure.adapters.matrix.inbound import (
     EarlierEvent,
     Scene,
@@ -14,9 +16,7 @@ from perdure.adapters.matrix.inbound import (
     remembered,
     understood,
 )
-from perdure.adapters.matrix.invitations import welcome
 from perdure.adapters.matrix.manifest import MatrixSettings
-from perdure.adapters.matrix.rooms import Rooms
 from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.content.stickers import Sticker
 from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind
@@ -52,7 +52,7 @@ def arrived(found: MatrixEvent, known: EarlierEvent | None = None) -> Arrival:
     return arrival
 
 
-def test_a_message() -> None:
+def test_a_message_is_an_arrival() -> None:
     arrival = arrived(text("hello"))
     assert (arrival.external_id, arrival.place, arrival.label) == ("$this", ROOM, "Club")
     assert (arrival.sender.id, arrival.sender.name) == (ADA, "Ada")
@@ -75,7 +75,7 @@ def test_a_message() -> None:
         ("@perdure", ""),
     ],
 )
-def test_it_is_addressed_by_name_and_the_name_is_left_out(body: str, said: str) -> None:
+def test_the_bot_is_addressed_by_name_and_the_name_is_left_out(body: str, said: str) -> None:
     arrival = arrived(text(body, **{"m.mentions": {}}))
     assert (arrival.text, arrival.is_addressed) == (said, True)
 
@@ -84,7 +84,7 @@ def test_it_is_addressed_by_name_and_the_name_is_left_out(body: str, said: str) 
     "body",
     ["the perdure is broken", "perdured: no", "ask me@perdure.example about it", "Perdure Botany"],
 )
-def test_speaking_about_it_is_not_speaking_to_it(body: str) -> None:
+def test_speaking_about_the_bot_is_not_speaking_to_it(body: str) -> None:
     arrival = arrived(text(body, **{"m.mentions": {}}))
     assert (arrival.text, arrival.is_addressed) == (body, False)
 
@@ -113,7 +113,7 @@ def test_a_reply_has_its_quote_and_knows_whom_it_answers() -> None:
     relation = {"m.relates_to": {"m.in_reply_to": {"event_id": "$asked"}}}
     old = text(f"> <{ME}> It is noon.\n> Really.\n\nthanks", **relation)
     assert asks_about(old) == "$asked"
-    arrival = arrived(old)  # the server did not tell: the fallback does
+    arrival = arrived(old)  # the server did not send the quoted event, so the fallback text is read
     assert (arrival.text, arrival.quote) == ("thanks", "It is noon.\nReally.")
     assert arrival.is_addressed
     told = arrived(text("thanks", **relation), EarlierEvent(author=ME, text="It is noon."))
@@ -168,7 +168,7 @@ def test_an_edit_is_its_authors() -> None:
 
 @pytest.mark.parametrize("where", [{"redacts": "$before"}, {}])
 def test_a_deletion_counts_as_its_authors_doing(where: dict[str, str]) -> None:
-    """Whoever keeps order in the room may do it, too."""
+    # Moderators of the room may delete a message too, but its author is the one who counts.
     content = {} if where else {"redacts": "$before"}
     found = event(content, "m.room.redaction", sender="@keeper:example.org", **where)
     assert asks_about(found) == "$before"
@@ -194,7 +194,7 @@ def test_a_deletion_counts_as_its_authors_doing(where: dict[str, str]) -> None:
         text(""),
     ],
 )
-def test_what_is_no_word_to_anybody(found: MatrixEvent) -> None:
+def test_an_event_that_says_nothing_is_no_arrival(found: MatrixEvent) -> None:
     assert understood(found, SCENE, None) is None
 
 
@@ -202,7 +202,18 @@ def test_a_notice_is_a_bots() -> None:
     assert arrived(event({"msgtype": "m.notice", "body": "done"})).sender.is_bot
 
 
-def test_files_and_captions() -> None:
+def test_an_edit_that_makes_a_notice_is_a_bots() -> None:
+    edit = {
+        "msgtype": "m.text",
+        "body": "* done",
+        "m.new_content": {"msgtype": "m.notice", "body": "done"},
+        "m.relates_to": {"rel_type": "m.replace", "event_id": "$first"},
+    }
+
+    assert arrived(event(edit), EarlierEvent(author=ADA)).sender.is_bot
+
+
+def test_a_file_comes_with_its_caption() -> None:
     content = {
         "msgtype": "m.image",
         "body": "map.png",
@@ -246,7 +257,7 @@ def test_what_is_known_of_an_edited_message_is_its_newest_words() -> None:
 def test_a_message_taken_away_before_we_saw_it_is_nothing_to_take_away() -> None:
     gone = event({}, unsigned={"redacted_because": {"type": "m.room.redaction"}})
     assert not remembered(gone).is_message
-    assert looked_up(gone).is_message  # an earlier life may have seen it
+    assert looked_up(gone).is_message  # an earlier process may have seen it
     mark = event({}, "m.reaction", unsigned={"redacted_because": {}})
     assert not looked_up(mark).is_message
 
@@ -297,7 +308,7 @@ def test_a_room_of_unknown_size_is_a_group() -> None:
         ({}, True, False),
     ],
 )
-def test_whose_invitations_are_taken(
+def test_only_invitations_that_the_settings_allow_are_taken(
     settings: dict[str, Any], is_direct: bool, is_taken: bool
 ) -> None:
     configured = MatrixSettings(homeserver="http://127.0.0.1", user=ME, **settings)
@@ -317,6 +328,13 @@ def test_a_forward_that_is_marked_is_what_its_author_wrote() -> None:
 @pytest.mark.parametrize("facts", [{}, {"room_id": "!elsewhere"}, True, {"sender": 7}])
 def test_a_forward_may_hide_its_author(facts: object) -> None:
     assert arrived(text("!new", **{"m.forwarded": facts})).forwards[0].text == "!new"
+
+
+@pytest.mark.parametrize("command", ["!new", "/new"])
+def test_a_forward_gives_no_command(command: str) -> None:
+    arrival = arrived(text(command, **{"m.forwarded": {"sender": "@bob:example.org"}}))
+
+    assert (arrival.text, [each.text for each in arrival.forwards]) == ("", [command])
 
 
 def test_the_edit_of_a_forward_is_still_a_forward() -> None:

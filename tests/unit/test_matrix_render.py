@@ -1,4 +1,4 @@
-"""Markdown as a Matrix room gets it."""
+"""Checks how Markdown is rendered for a Matrix room."""
 
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,7 +11,7 @@ from perdure.adapters.matrix import render
 from perdure.domain.markdown.split import split
 
 TORTURE = (Path(__file__).parents[1] / "golden" / "torture.md").read_text("utf-8")
-# What the client-server API lets a message carry, as far as we write it.
+# The tags that the client-server API allows in a message, as far as the adapter writes them.
 TAGS = {
     *("p", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "code", "blockquote", "ul", "ol", "li"),
     *("table", "thead", "tbody", "tr", "th", "td", "hr", "br", "em", "strong", "del", "a"),
@@ -19,7 +19,7 @@ TAGS = {
 
 
 def sent(content: object) -> Any:
-    """As the server gets it."""
+    """Return the content as the server gets it."""
     return msgspec.json.decode(msgspec.json.encode(content))
 
 
@@ -68,7 +68,9 @@ def test_an_edit_says_it_for_old_clients_and_for_new_ones() -> None:
         ),
     ],
 )
-def test_where_a_message_belongs(thread: str, reply_to: str, relation: object) -> None:
+def test_a_message_names_its_thread_and_what_it_answers(
+    thread: str, reply_to: str, relation: object
+) -> None:
     content = sent(render.message("x", thread=thread, reply_to=reply_to))
     assert content.get("m.relates_to") == relation
 
@@ -102,6 +104,8 @@ def test_a_sealed_file_has_no_address_in_the_open() -> None:
 
 
 class Tags(HTMLParser):
+    """Collects the tags and link targets of HTML."""
+
     def __init__(self) -> None:
         super().__init__()
         self.seen: set[str] = set()

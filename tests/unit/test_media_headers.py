@@ -1,4 +1,5 @@
-"""What a file goes out as: its type where that is harmless, its name in both forms."""
+"""Checks the headers that a file is sent with: its type if that is harmless, and its name in both
+forms."""
 
 import pytest
 from aiohttp import content_disposition_filename, parse_content_disposition

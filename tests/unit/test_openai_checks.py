@@ -1,4 +1,5 @@
-"""What a call without a conversation may bring: messages and tools that any model takes."""
+"""Checks what a call without a conversation may contain: messages and tools that any model
+takes."""
 
 from typing import Any
 
@@ -6,6 +7,7 @@ import pytest
 
 from perdure.domain.errors import Rejected
 from perdure.web.openai.checks import check_messages, check_tools
+from perdure.web.openai.completions_wire import CompletionRequest, read_completion
 
 USER = {"role": "user", "content": "look"}
 
@@ -80,3 +82,22 @@ def test_tools_are_functions_with_names() -> None:
         with pytest.raises(Rejected, match=r"tools\[1\].*is not a function") as caught:
             check_tools([good, bad])
         assert caught.value.code == "invalid_body"
+
+
+@pytest.mark.parametrize("has_conversation", [True, False])
+@pytest.mark.parametrize("url", ["http://127.0.0.1/a.png", "data:image/png;base64,broken"])
+def test_a_message_takes_twenty_pictures_and_links_and_no_more(
+    url: str, *, has_conversation: bool
+) -> None:
+    part = {"type": "image_url", "image_url": {"url": url}}
+
+    def asked(count: int) -> CompletionRequest:
+        content = [{"type": "text", "text": "look"}, *[part] * count]
+        said = [{"role": "user", "content": content}]
+        return read_completion(said, has_conversation=has_conversation)
+
+    # They are counted before any of them is decoded: the broken ones are not noticed.
+    with pytest.raises(Rejected, match="at most 20 pictures and links, and this one has 20,000"):
+        asked(20_000)
+    if url.startswith("http"):
+        assert len(asked(20).urls) == 20

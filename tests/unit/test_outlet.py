@@ -1,4 +1,4 @@
-"""A reader who does not read is cut off, and holds a slice until then."""
+"""Checks that a client which stops reading is cut off, and costs one slice of memory until then."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def connected(handler: Handler) -> AsyncIterator[socket.socket]:
-    """Somebody who asks and does not read yet."""
+    """Connect a client that sends a request and does not read the answer yet."""
     app = web.Application()
     app.router.add_get("/", handler)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)

@@ -1,4 +1,4 @@
-"""The pace of one account, by a clock that the test owns."""
+"""Checks the pace of one account, by a clock that the test controls."""
 
 import pytest
 from hypothesis import given
@@ -10,9 +10,9 @@ from perdure.domain.errors import Transient
 from perdure.engine.delivery.pace import Pacer, Rank
 from perdure.engine.delivery.surfaces import Surface
 from perdure.ports.platform.adapter import ACCOUNT_WAIT
-from perdure.testkit.pacing import RememberedPacing
-from perdure.testkit.platform import ScriptedPlatform
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.contract.pacing import RememberedPacing
+from perdure.testkit.simulator.platform import ScriptedPlatform
+from perdure.testkit.simulator.system import VirtualClock
 
 PACE = Pace(account=Rate(5, 1), place=Rate(2, 1))
 
@@ -75,7 +75,7 @@ def test_a_shorter_wait_does_not_end_a_longer_one(clock: VirtualClock, place: st
 
 @pytest.mark.parametrize("rank", Rank)
 async def test_an_account_wide_wait_holds_every_place(clock: VirtualClock, rank: Rank) -> None:
-    """Also one that nobody has written to yet, and whatever kind of request it is."""
+    # This includes places that nobody has written to yet, and every kind of request.
     surface = Surface(ScriptedPlatform(), Display(), RememberedPacing(clock), clock=clock)
     here = Address(adapter="scripted", account="bot", place="here")
 
@@ -109,6 +109,19 @@ def test_previews_leave_room_for_the_finals_that_wait(clock: VirtualClock) -> No
     assert not pacer.final_wait_s("a", PACE, "final")
 
 
+def test_signals_leave_room_for_previews(clock: VirtualClock) -> None:
+    # Marks and typing in many places take half of the account's limit at most. Otherwise the
+    # previews of all other places would have to wait for them.
+    pace = Pace(account=Rate(8, 1), place=Rate(2, 1))
+    pacer = Pacer(clock)
+    signals = [pacer.wait_s(f"place {n}", pace, Rank.SIGNAL) for n in range(8)]
+    assert signals.count(0.0) == 4
+    previews = [pacer.wait_s(f"other {n}", pace, Rank.PREVIEW) for n in range(8)]
+    assert previews.count(0.0) == 2
+    finals = [pacer.wait_s(f"third {n}", pace, Rank.FINAL) for n in range(8)]
+    assert finals.count(0.0) == 2
+
+
 def test_signs_of_life_take_no_room_of_messages_in_a_place(clock: VirtualClock) -> None:
     pacer = Pacer(clock)
     for _ in range(PACE.place.count):
@@ -119,7 +132,7 @@ def test_signs_of_life_take_no_room_of_messages_in_a_place(clock: VirtualClock) 
 
 
 def test_a_final_that_never_comes_is_waited_for_no_longer(clock: VirtualClock) -> None:
-    """It was withdrawn, or another node has sent it."""
+    # Such a final was withdrawn, or another node has sent it.
     pacer = Pacer(clock)
     for _ in range(2):
         assert not pacer.wait_s("a", PACE, Rank.FINAL)

@@ -1,4 +1,4 @@
-"""Waiting for an instant, while somebody sets the clock."""
+"""Checks waiting for an instant while somebody sets the clock."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from perdure.engine.foundation.pump_waiter import PumpWaiter
 from perdure.engine.foundation.timed_waits import ClockWatch
 from perdure.engine.foundation.wakes import Bus
 from perdure.ports.turns.wakes import Topic
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.system import VirtualClock
 
 HOUR_S = 3_600
 

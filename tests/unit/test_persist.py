@@ -1,4 +1,4 @@
-"""What is done about a write that the store did not take."""
+"""Checks what is done about a write that the store did not confirm."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,11 @@ import pytest
 
 from perdure.domain.errors import Ambiguous, Conflict, PerdureError, Transient
 from perdure.engine.foundation.persist import persist
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.system import VirtualClock
 
 
 class Write:
-    """Fails as it is told, and then succeeds. `tries` counts all."""
+    """Fails in the given ways, and then succeeds. `tries` counts all calls."""
 
     def __init__(self, *failures: PerdureError) -> None:
         self._failures = list(failures)
@@ -24,7 +24,7 @@ class Write:
 
 
 class Look:
-    """What is found in the store, look by look."""
+    """Returns what each look into the store finds, one value per call."""
 
     def __init__(self, found: Sequence[str | None]) -> None:
         self._found = list(found)

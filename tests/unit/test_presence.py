@@ -1,4 +1,4 @@
-"""A node is recognised by the program and the verb of its command line."""
+"""Checks that a node is recognised by the program and the verb of its command line."""
 
 import pytest
 
@@ -29,10 +29,10 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("line", NODES)
-def test_these_are_nodes(line: str) -> None:
+def test_these_command_lines_are_nodes(line: str) -> None:
     assert is_serve(line.encode().split(b" "))
 
 
 @pytest.mark.parametrize("line", OTHERS)
-def test_these_are_not(line: str) -> None:
+def test_these_command_lines_are_no_nodes(line: str) -> None:
     assert not is_serve(line.encode().split(b" "))

@@ -1,16 +1,16 @@
-"""Requests by the minute: bounded, given back evenly, and by person."""
+"""Checks the limit of requests in a minute: per person, and given back evenly."""
 
 import pytest
 
 from perdure.domain.ids import PrincipalId
 from perdure.domain.people.quotas import OverQuota, Quota, QuotaKind
 from perdure.engine.people.quotas import RequestGate
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.system import VirtualClock
 
 ADA, BOB = PrincipalId("ada"), PrincipalId("bob")
 
 
-def test_so_many_requests_a_minute() -> None:
+def test_requests_beyond_the_quota_of_a_minute_are_refused() -> None:
     clock = VirtualClock()
     gate = RequestGate(clock, Quota(requests_per_minute=30))
     for _ in range(30):

@@ -1,7 +1,7 @@
-"""Whom a turn asks, when it asks again, and how those who wait share what is there.
+"""Checks whom a turn asks, when it asks again, and how waiting turns share what a provider takes.
 
-The clock is moved by hand. A `Provider` takes calls as a real one does: it is there or away, and
-takes so many in a second.
+The clock is moved by hand. A `Provider` takes calls like a real one: it is there or away, and takes
+a limited number of calls in a second.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from perdure.domain.outcomes import StopReason
 from perdure.domain.turn.stream import AgentText, Stopped
 from perdure.engine.models.reaching import TELL_AFTER_S, Reaching, reach_after
 from perdure.engine.models.roster import Seat
-from perdure.testkit.agent import CountingTools, ScriptedAgent
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
+from perdure.testkit.simulator.system import VirtualClock
 
 AWAY = Stopped(reason=StopReason.PROVIDER_UNREACHABLE, detail="nothing answers", may_retry=True)
 WRONG = Stopped(reason=StopReason.PROVIDER_REJECTED, detail="wrong key", status=401)
@@ -47,7 +47,7 @@ def seat_of(name: str, *, patience_s: float = 60, account: str = "") -> Seat:
 
 
 class Provider:
-    """Answers calls by what holds at their instant. `calls` are the instants of all of them."""
+    """Answers each call by what holds at that instant. `calls` are the instants of all calls."""
 
     def __init__(
         self, clock: VirtualClock, reply: Callable[[float], Stopped] = lambda _: DONE
@@ -63,7 +63,8 @@ class Provider:
 
 
 def per_second(count: int, *, wait_s: float | None) -> Callable[[float], Stopped]:
-    """A provider that takes so many calls in each second, and refuses the others."""
+    """Make the replies of a provider that takes `count` calls in each second and refuses the
+    others."""
     taken: Counter[int] = Counter()
 
     def reply(now: float) -> Stopped:
@@ -74,6 +75,8 @@ def per_second(count: int, *, wait_s: float | None) -> Callable[[float], Stopped
 
 
 class World:
+    """Runs turns that ask providers, by a clock that the test moves."""
+
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.reaching = Reaching(self.clock)
@@ -142,7 +145,7 @@ async def test_a_model_that_is_away_for_a_while_answers_everybody_when_it_is_bac
 
     assert len(world.answered) == 150
     assert sum(at < 20 for at in provider.calls) < 20
-    # Nobody comes back in one moment with all the others.
+    # The turns do not all come back at the same moment.
     tenths = Counter(int(at * 10) for at in provider.calls if at >= 20)
     assert max(tenths.values()) <= 6
     assert world.answered == sorted(world.answered)
@@ -257,7 +260,7 @@ async def test_an_agent_that_failed_rests_while_another_stands_in(world: World) 
 
     assert len(world.answered) == 400
     assert all(at - number * 0.25 < 0.1 for number, _, at in world.ended)
-    # It is tried again after 5, 10, 20 and 40 seconds, by one turn each.
+    # The primary is tried again after 5, 10, 20 and 40 seconds, by one turn each time.
     assert sum(at < 60 for at in primary.calls) == 4
     assert {outcome for _, outcome, at in world.ended if at > 80} == {"main"}
 
@@ -328,7 +331,8 @@ async def test_where_all_are_away_the_first_that_is_back_answers(world: World) -
 
 
 async def test_a_call_that_hangs_does_not_keep_the_others_waiting_for_ever(world: World) -> None:
-    """A slow model says nothing for a while after it is back: that is no reason to fail."""
+    # A slow model says nothing for a while after it is back. The others must not fail because of
+    # that.
     seat = seat_of("main", patience_s=20)
     first = world.reaching.quest([seat], _silent)
     assert await first.next() is seat
@@ -377,7 +381,7 @@ async def test_a_line_that_is_too_fast_for_the_server_becomes_slower(world: Worl
     await world.pass_time(59)
 
     assert len(world.answered) == 200
-    # In the first rush 190 are refused, and hardly anybody after it.
+    # In the first rush 190 calls are refused, and almost none after it.
     assert len(provider.calls) - 200 - 190 < 8
     assert max(at for _, _, at in world.ended) < 35
 
@@ -535,5 +539,5 @@ async def test_a_call_that_we_could_not_make_says_nothing_about_the_agent(world:
     assert not world.reaching.rest(seat).is_resting
     await world.pass_time(100, step_s=0.1)
     assert [outcome for _, outcome, _ in world.ended] == ["failed"]
-    # The time without a descriptor was not taken from the agent's patience.
+    # The time without a descriptor did not count against the agent's patience.
     assert world.ended[0][2] > 60

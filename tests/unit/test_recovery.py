@@ -1,11 +1,36 @@
-"""What becomes of an interrupted turn, case by case."""
+"""Checks what becomes of an interrupted turn, case by case."""
 
+import msgspec
 import pytest
 
+from perdure.domain.ids import CallId, MessageId, SessionId, TurnId
+from perdure.domain.journal.events import (
+    AnyEvent,
+    AssistantSaid,
+    AttemptInterrupted,
+    Recorded,
+    SteerAccepted,
+    SteerTaken,
+    ToolCall,
+    TurnQueued,
+)
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import Interruption, NodeRequest
+from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest, Repeat
+from perdure.domain.prompt.prompt import Note
 from perdure.domain.turn.announcing import Drain, UnderWay, shutdown_text, too_old_text
-from perdure.domain.turn.recovery import Fate, Policy, Resume, fate, question_text, why
+from perdure.domain.turn.recovery import (
+    Fate,
+    Policy,
+    Resume,
+    Telling,
+    closed,
+    fate,
+    has_untaken_steers,
+    may_have_happened,
+    messages_with_notes,
+    question_text,
+    why,
+)
 
 HOUR_MS = 3_600_000
 
@@ -52,7 +77,7 @@ IS_ASKED = "you will be asked afterwards whether it should go on"
 NEXT = "your next message goes on from here"
 SINCE = "what was said since is answered"
 AFTERWARDS = [
-    # What is said of a turn that the drain cuts short, where it may be interrupted once more.
+    # What people are told of a turn that the drain cuts short, if it may be interrupted once more.
     (Policy(), UnderWay(), [IN_TIME, GOES_ON, LATER, NEXT]),
     (Policy(), UnderWay(is_followed=True), [IN_TIME, GOES_ON, LATER, SINCE]),
     (Policy(freshness_ms=0), UnderWay(), [GOES_ON]),
@@ -85,7 +110,8 @@ def test_a_drain_promises_what_the_policy_does_and_no_more(
 def test_the_last_interruption_that_is_allowed_is_said_to_be_the_last(
     resume: Resume, kind: TurnKind, strikes: int, timeout_s: float, is_given_up: bool
 ) -> None:
-    """Only a drain that ran out of time counts: one that does not wait at all does not."""
+    # Only a drain that ran out of time counts as an interruption: one that does not wait at all
+    # does not.
     policy, turn = Policy(resume=resume, attempts_max=3), UnderWay(kind=kind, strikes=strikes)
 
     text = shutdown_text(policy, Drain(timeout_s=timeout_s), turn)
@@ -119,3 +145,70 @@ def test_what_is_about_to_happen_is_called_by_its_name() -> None:
     for asked, name in ((NodeRequest.RESTART, "restart"), (NodeRequest.STOP, "stop")):
         text = shutdown_text(Policy(), Drain(asked=asked), UnderWay())
         assert text.startswith(f"The gateway is about to {name}.")
+
+
+def call(name: str, arguments: str, number: int = 2) -> ToolCall:
+    return ToolCall(id=CallId(f"call_{number}"), name=name, arguments=arguments, repeat=Repeat.ONCE)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "ending", "is_the_same"),
+    [
+        ("pay", '{"to":"bob","sum":10}', CallEnding.UNKNOWN, True),
+        ("pay", '{ "sum": 10, "to": "bob" }', CallEnding.UNKNOWN, True),
+        ("pay", '{"to":"bob","sum":11}', CallEnding.UNKNOWN, False),
+        ("ask", '{"to":"bob","sum":10}', CallEnding.UNKNOWN, False),
+        ("pay", '{"to":"bob","sum":10}', CallEnding.INTERRUPTED, False),
+        ("pay", '{"to":"bob","sum":10}', CallEnding.FAILED, False),
+        ("pay", "no JSON", CallEnding.UNKNOWN, False),
+    ],
+)
+def test_a_call_of_unknown_fate_is_recognized_however_it_is_written(
+    name: str, arguments: str, ending: CallEnding, is_the_same: bool
+) -> None:
+    turn, made = TurnId("trn_1"), call("pay", '{"to":"bob","sum":10}', 1)
+    said = AssistantSaid(turn=turn, attempt=1, message=MessageId("msg_1"), text="", calls=(made,))
+    result = closed(turn, made.id, CallEnding.UNKNOWN)
+    events: list[AnyEvent] = [said, msgspec.structs.replace(result, ending=ending)]
+
+    assert may_have_happened(call(name, arguments), events) is is_the_same
+
+
+@pytest.mark.parametrize(
+    ("taken", "has_more"), [((), True), (("one",), True), (("one", "two"), False)]
+)
+def test_a_turn_has_messages_to_take_until_it_has_taken_all_of_them(
+    taken: tuple[str, ...], has_more: bool
+) -> None:
+    turn = TurnId("trn_1")
+    events: list[AnyEvent] = [
+        SteerAccepted(turn=turn, message=MessageId(text), text=text) for text in ("one", "two")
+    ]
+    events += [SteerTaken(turn=turn, message=MessageId(text), text=text) for text in taken]
+    recorded = [
+        Recorded(session=SessionId("ses_1"), seq=seq, at=1, event=event)
+        for seq, event in enumerate(events, 1)
+    ]
+
+    assert has_untaken_steers(recorded) is has_more
+
+
+@pytest.mark.parametrize("ending", [CallEnding.UNKNOWN, CallEnding.INTERRUPTED])
+def test_the_model_is_told_which_calls_it_may_make_again(ending: CallEnding) -> None:
+    turn, made = TurnId("trn_1"), call("pay", "{}", 1)
+    events: list[AnyEvent] = [
+        TurnQueued(turn=turn, message=MessageId("msg_0"), text="pay"),
+        AssistantSaid(turn=turn, attempt=1, message=MessageId("msg_1"), text="", calls=(made,)),
+        closed(turn, made.id, ending),
+        AttemptInterrupted(turn=turn, attempt=1, reason=Interruption.CRASH, tail="", alive_at=1),
+    ]
+    recorded = [
+        Recorded(session=SessionId("ses_1"), seq=seq, at=1, event=event)
+        for seq, event in enumerate(events, 1)
+    ]
+
+    told = messages_with_notes(recorded, Telling(interruptions=(recorded[-1],)))
+    (note,) = [block.text for block in told[-1].blocks if isinstance(block, Note)]
+
+    assert ("ask the person first" in note) is (ending is CallEnding.UNKNOWN)
+    assert ("may be made again" in note) is (ending is CallEnding.INTERRUPTED)

@@ -1,4 +1,4 @@
-"""What one cause may write into the log."""
+"""Checks how much one cause may write into the log."""
 
 import logging
 from typing import Any, cast
@@ -7,7 +7,7 @@ from perdure.app.repetition import CAUSES_MAX, LINES_MAX, PERIOD_S, SUMMARY, Rep
 
 
 def line(event: str, *, level: int = logging.ERROR, **fields: object) -> logging.LogRecord:
-    """A line of our own: structlog hands a record its event as a mapping."""
+    """Make a line of the gateway's own: structlog makes the event of a record a mapping."""
     said = {"event": event, "level": "error", "timestamp": object(), **fields}
     return logging.makeLogRecord({"name": "web", "levelno": level, "msg": said})
 

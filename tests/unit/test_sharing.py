@@ -1,4 +1,5 @@
-"""Slots go to whoever has the fewest, and each person's own order is kept."""
+"""Checks that a free slot goes to the person with the fewest, and that each person's own order is
+kept."""
 
 import asyncio
 from collections import Counter
@@ -74,3 +75,9 @@ async def test_a_slot_that_is_free_goes_to_who_has_fewer_also_where_somebody_gav
         gate.set()
     assert held[5:] == [BOB]
     assert not slots._in_use
+
+
+def test_who_has_all_that_one_person_may_have_is_full() -> None:
+    shares = FairShares(in_use={BOB: 2, ADA: 3, PrincipalId("cyd"): 4}, most=3)
+
+    assert shares.full == (ADA, "cyd")

@@ -1,4 +1,5 @@
-"""What a summariser reads fits, keeps both ends of what it cuts, and is a valid history."""
+"""Checks that what a summariser reads fits, keeps both ends of what was cut, and is a valid
+history."""
 
 import pytest
 
@@ -16,7 +17,7 @@ from perdure.domain.prompt.shortening import shortened
 
 
 def conversation(turns: int, size: int) -> list[PromptMessage]:
-    """Turns with a tool call each, whose result is `size` characters long."""
+    """Make turns with one tool call each, whose result is `size` characters long."""
     messages: list[PromptMessage] = []
     for n in range(turns):
         call = CallBlock(id=f"c{n}", name="look", arguments="{}")
@@ -32,7 +33,7 @@ def conversation(turns: int, size: int) -> list[PromptMessage]:
 
 @pytest.mark.parametrize(("turns", "size"), [(1, 200_000), (20, 20_000), (2_000, 100), (5, 10)])
 @pytest.mark.parametrize("tokens_max", [2_000, 20_000])
-def test_it_fits_and_is_valid(turns: int, size: int, tokens_max: int) -> None:
+def test_a_shortened_history_fits_and_is_valid(turns: int, size: int, tokens_max: int) -> None:
     fitting = shortened(conversation(turns, size), tokens_max=tokens_max)
     final, newest = weave(
         None, [*fitting, PromptMessage(role=Role.USER, blocks=(TextBlock("now"),))]

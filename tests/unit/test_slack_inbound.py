@@ -1,4 +1,4 @@
-"""From what Slack sends to what a person did."""
+"""Checks how Slack's events are turned into arrivals."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytest
 from perdure.adapters.slack.hooks import is_genuine, signature
 from perdure.adapters.slack.inbound import Bot, of_click, of_command, of_event, people_in
 from perdure.adapters.slack.payloads import Click, SlackEvent, SlashCommand
-from perdure.adapters.slack.reading import read
+from perdure.adapters.slack.text.reading import read
 from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.kinds import UpdateKind
@@ -30,7 +30,7 @@ def taken(event: dict[str, Any]) -> Arrival:
     return arrival
 
 
-def test_a_private_message() -> None:
+def test_a_private_message_is_an_arrival() -> None:
     assert taken({"channel": "D01", "channel_type": "im", "text": "hi"}) == Arrival(
         external_id=f"D01/{TS}",
         place="D01",
@@ -98,7 +98,7 @@ def changed(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_an_edit() -> None:
+def test_an_edit_is_an_arrival() -> None:
     edited = {"user": "U01", "ts": LATER}
     before = {"text": "<@U0BOT> helo", "thread_ts": TS}
 
@@ -122,7 +122,7 @@ def test_a_change_that_nobody_made_is_no_edit() -> None:
     assert heard(changed(ours, {"user": "U0BOT", "text": "mo"})) is None
 
 
-def test_a_deletion() -> None:
+def test_a_deletion_is_an_arrival() -> None:
     arrival = taken(
         {
             "subtype": "message_deleted",
@@ -233,6 +233,7 @@ def test_the_names_of_a_shared_message_are_asked_for() -> None:
         ("<mailto:a@x.org|a@x.org>", "a@x.org"),
         ("a &lt; b &amp;&amp; c &gt; d &amp;lt;", "a < b && c > d &lt;"),
         ("<@U0BOT>", ""),
+        ("a <|label> of nothing", "a <|label> of nothing"),
     ],
 )
 def test_text_is_read_as_people_see_it(text: str, expected: str) -> None:
@@ -255,7 +256,7 @@ def test_names_are_asked_of_whoever_appears() -> None:
         ("/perdure", "", "/help"),
     ],
 )
-def test_slash_commands(command: str, text: str, expected: str) -> None:
+def test_slash_commands_are_arrivals(command: str, text: str, expected: str) -> None:
     arrival = of_command(
         SlashCommand(
             command=command, text=text, channel_id="D01", user_id="U01", trigger_id="1.2.x"
@@ -302,7 +303,7 @@ def genuine(**headers: str) -> bool:
     return is_genuine(Secret("shh"), {**signed, **headers}, body, now_ms=now_ms)
 
 
-def test_signatures() -> None:
+def test_only_fresh_and_right_signatures_are_accepted() -> None:
     old = str(1_700_000_000 - 301)
     body = b'{"type":"event_callback"}'
 
@@ -321,7 +322,7 @@ def test_signatures() -> None:
 
 
 def test_the_signature_is_slacks_own() -> None:
-    """The example of Slack's guide to verifying requests."""
+    # The example of Slack's guide to verifying requests.
     body = (
         b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow"
         b"&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner"

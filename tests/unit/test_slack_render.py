@@ -1,4 +1,5 @@
-"""What Slack is given: markdown as it is, nobody addressed, and its own markup where it must be."""
+"""Checks what Slack is given: Markdown as it is, no mention of anybody, and Slack's own markup
+where needed."""
 
 from pathlib import Path
 
@@ -7,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.adapters.slack.emoji import name_of
-from perdure.adapters.slack.mrkdwn import mrkdwn
 from perdure.adapters.slack.names import (
     MessageName,
     file_of,
@@ -18,13 +17,15 @@ from perdure.adapters.slack.names import (
     message_of,
 )
 from perdure.adapters.slack.render import TEXT_MAX, content, markdown, plainer_content, size
-from perdure.domain.delivery import Capabilities, plan
+from perdure.adapters.slack.text.emoji import name_of
+from perdure.adapters.slack.text.mrkdwn import mrkdwn
+from perdure.domain.delivery import Capabilities, plan_parts
 from perdure.domain.errors import Permanent
 from perdure.domain.ids import PartId
 
 TORTURE = (Path(__file__).parents[1] / "golden" / "torture.md").read_text()
 GROUPS = ("<!channel>", "<!here|here>", "<!everyone>", "<!subteam^S012|@team>", "<!group>")
-# What a model writes, cut at any place.
+# Text that a model may write, cut at any place.
 PIECES = st.lists(
     st.sampled_from(["<", "!", "@", "#", "channel", "here", "U012", "doctype", " ", "a", "\n"])
 ).map("".join)
@@ -100,7 +101,7 @@ def test_choices_are_buttons_whose_value_is_the_word() -> None:
         ("---", "———"),
     ],
 )
-def test_slacks_own_markup(text: str, expected: str) -> None:
+def test_markdown_becomes_slacks_own_markup(text: str, expected: str) -> None:
     assert mrkdwn(text) == expected
 
 
@@ -130,7 +131,7 @@ def test_parts_fit_in_slacks_form() -> None:
     text = "<!channel> " * 3_000
     capabilities = Capabilities(text_max=TEXT_MAX)
 
-    parts = plan(text, capabilities, size=size)
+    parts = plan_parts(text, capabilities, size=size)
 
     assert len(parts) > 1
     assert all(len(markdown(part)) <= TEXT_MAX for part in parts)

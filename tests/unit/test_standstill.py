@@ -1,4 +1,5 @@
-"""A loop that stands still is noticed, a process that stands still is not blamed on it."""
+"""Checks that a blocked event loop is reported, and that a stopped process is not mistaken for
+one."""
 
 import asyncio
 import time

@@ -1,8 +1,8 @@
-"""Which points the crash simulator strikes at."""
+"""Checks at which points the crash simulator strikes."""
 
 from itertools import takewhile
 
-from perdure.testkit.striking import EVERYWHERE, THINNED, StrikePoints
+from perdure.testkit.simulator.striking import EVERYWHERE, THINNED, StrikePoints
 
 LAST = 100
 
@@ -27,6 +27,6 @@ def test_tests_of_one_run_begin_at_different_points() -> None:
     assert begun == set(range(7 * THINNED))
 
 
-def test_one_point_alone_and_two() -> None:
+def test_one_point_or_two_can_be_struck_alone() -> None:
     assert sample(3, "17") == {17}
     assert list(StrikePoints(test="a", seed=3, strike="17,4").pairs(9)) == [(17, 4)]

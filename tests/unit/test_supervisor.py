@@ -1,4 +1,5 @@
-"""A pump in trouble: it goes on, and the log says when that began and when it was over."""
+"""Checks that a failing pump goes on, and that the log says when the trouble began and when it was
+over."""
 
 import asyncio
 
@@ -6,8 +7,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from perdure.engine.foundation import supervisor
-from perdure.engine.foundation.supervisor import kept
-from perdure.testkit.system import VirtualClock
+from perdure.engine.foundation.supervisor import run_again
+from perdure.testkit.simulator.system import VirtualClock
 
 BEGAN, OVER = "a pump has stumbled and goes on", "a pump works again"
 
@@ -31,7 +32,7 @@ async def test_a_pump_in_trouble_is_one_line_when_it_begins_and_one_when_it_is_o
         stumbles += 1
 
     with capture_logs() as lines:
-        pump = asyncio.ensure_future(kept(run, name="a pump", clock=clock, stumbled=stumbled))
+        pump = asyncio.ensure_future(run_again(run, name="a pump", clock=clock, stumbled=stumbled))
 
         async def until(event: str, times: int) -> None:
             while [line["event"] for line in lines].count(event) < times:

@@ -1,12 +1,13 @@
-"""Telegram's updates as arrivals: who said what, where, and whether it was said to the bot."""
+"""Checks Telegram's updates as arrivals: who said what, where, and whether it was said to the
+bot."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
+from perdure.adapters.telegram.hearing.updates import TelegramUpdate, User
 from perdure.adapters.telegram.inbound import arrival_of
-from perdure.adapters.telegram.updates import TelegramUpdate, User
 from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.content.stickers import Sticker
 from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind, Sender
@@ -35,13 +36,13 @@ def maybe(chat: dict[str, Any] = PRIVATE, **fields: Any) -> Arrival | None:
 
 
 def mark(kind: str, text: str, piece: str, **more: Any) -> dict[str, Any]:
-    """An entity on a piece of a text, counted as Telegram counts."""
+    """Make an entity on a piece of a text, counted as Telegram counts."""
     before = text[: text.index(piece)].encode("utf-16-le")
     length = len(piece.encode("utf-16-le")) // 2
     return {"type": kind, "offset": len(before) // 2, "length": length, **more}
 
 
-def test_a_private_message() -> None:
+def test_a_private_message_is_an_arrival() -> None:
     assert message(text="hello") == Arrival(
         kind=UpdateKind.MESSAGE,
         external_id="42/5",
@@ -403,7 +404,7 @@ def test_a_forwarded_album_is_an_album_of_forwards() -> None:
 
 
 def test_the_edit_of_a_forward_is_still_a_forward() -> None:
-    """A channel's post is edited where it was passed on to as well."""
+    # A channel's post is also edited in the places it was forwarded to.
 
     def edited(text: str) -> Arrival:
         origin = {"type": "channel", "chat": NEWS, "message_id": 7}

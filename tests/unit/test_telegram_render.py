@@ -1,4 +1,4 @@
-"""Markdown as Telegram shows it: what the text is, and where its marks stand."""
+"""Checks how Telegram shows Markdown: the text, and where its marks stand."""
 
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,14 @@ from perdure.domain.errors import NotFound
 from perdure.domain.ids import PartId
 from perdure.domain.markdown.split import split
 from perdure.ports.platform.adapter import React, Upload
-from perdure.testkit.peers.bot_api_rules import keyboard_problem, text_problem
+from perdure.testkit.peers.telegram.bot_api_rules import keyboard_problem, text_problem
 
 TORTURE = Path(__file__).parents[1] / "golden" / "torture.md"
 HERE = Address(adapter="telegram", account="700", place="42")
 
 
 def marks(text: str) -> list[tuple[str, str]]:
-    """Each mark with the words it stands on."""
+    """Return each mark with the words it stands on."""
     shown = rendered(text)
     units = shown.text.encode("utf-16-le")
     return [
@@ -70,7 +70,9 @@ def problem(text: str) -> str:
         ("a  \nb\nc", "a\nb\nc", []),
     ],
 )  # fmt: skip
-def test_what_is_shown(text: str, shown: str, marked: list[tuple[str, str]]) -> None:
+def test_markdown_becomes_text_and_marks(
+    text: str, shown: str, marked: list[tuple[str, str]]
+) -> None:
     assert rendered(text).text == shown
     assert marks(text) == marked
     assert problem(text) == ""
@@ -152,7 +154,7 @@ def test_size_is_counted_in_utf_16_of_what_is_shown() -> None:
         ("| " + " | ".join("abcdefghijklmnopqrstu") + " |\n" + "|-" * 21 + "|", False),
     ],
 )
-def test_which_answers_are_rich(text: str, is_so: bool) -> None:
+def test_answers_with_blocks_are_rich(text: str, is_so: bool) -> None:
     assert is_rich(text) is is_so
 
 
@@ -188,7 +190,7 @@ def test_reactions_that_telegram_has_not_become_the_nearest_it_has() -> None:
     assert shown("") == []
 
 
-def test_names() -> None:
+def test_ids_are_read_back_into_chats_and_messages() -> None:
     assert message_of("-100123/7") == (-100123, 7)
     with pytest.raises(NotFound, match="names no message"):
         message_of("42/click/9")

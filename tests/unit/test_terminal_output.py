@@ -1,11 +1,11 @@
-"""Stored text is other people's: it prints, it does not steer."""
+"""Checks that stored text, which other people wrote, is printed without steering the terminal."""
 
 import json
 
 import pytest
 
 from perdure.cli.exits import complain
-from perdure.cli.printing import clean, one_line, print_json
+from perdure.cli.printing import clean, print_json, short_line
 
 OVERRIDES = [chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))]
 
@@ -16,7 +16,7 @@ def test_what_turns_the_order_of_letters_around_is_shown(
 ) -> None:
     text = f"invoice{override}fdp.exe"
     shown = f"invoice<U+{ord(override):04X}>fdp.exe"
-    assert clean(text) == one_line(text) == shown
+    assert clean(text) == short_line(text) == shown
     complain(text)
     assert capsys.readouterr().err == f"perdure: {shown}\n"
 

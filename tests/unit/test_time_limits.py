@@ -1,4 +1,4 @@
-"""Time limits that leave out the time in which the process stood still."""
+"""Checks time limits that leave out the time in which the process stood still."""
 
 import asyncio
 import gc
@@ -18,8 +18,8 @@ PAUSE_S = TICK_S + 2 * LATE_S
 
 
 class ScriptedLoop:
-    """The clock and the timers of a loop, moved by hand. `pause` lets time pass without running
-    anything, as a process that stands still does."""
+    """Simulates the clock and the timers of a loop, moved by hand. `pause` lets time pass without
+    running anything, like a process that stands still."""
 
     def __init__(self) -> None:
         self._now = 100.0
@@ -100,10 +100,12 @@ def test_nothing_is_judged_just_after_a_pause(loop: ScriptedLoop, running: Runni
     assert not running.is_reading()
 
 
-def test_it_ticks_only_while_something_is_limited(loop: ScriptedLoop, running: RunningTime) -> None:
+def test_the_clock_ticks_only_while_something_is_limited(
+    loop: ScriptedLoop, running: RunningTime
+) -> None:
     running.end()
     assert loop._timers == []
-    loop.pause(3_600)  # nobody measures
+    loop.pause(3_600)  # nothing measures now
 
     running.begin()
     began = running.now_s()
@@ -113,7 +115,7 @@ def test_it_ticks_only_while_something_is_limited(loop: ScriptedLoop, running: R
 
 
 async def test_what_came_during_a_pause_is_read_before_the_limit_is_judged() -> None:
-    """The loop is blocked for longer than the limit, and the bytes come meanwhile."""
+    # The loop is blocked for longer than the limit, and the bytes come meanwhile.
     reads, writes = os.pipe()
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(

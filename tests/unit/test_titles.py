@@ -1,4 +1,4 @@
-"""Titles are one line that can be shown anywhere."""
+"""Checks that a title is one line that can be shown anywhere."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Every story of a turn is a life or refused; every standing has one name."""
+"""Checks that the turn machine takes the legal lives of a turn and no other, and that each standing
+has one name."""
 
 import re
 from itertools import product
@@ -12,7 +13,6 @@ from perdure.domain.journal.events import (
     AnswerReceived,
     AttemptInterrupted,
     NoticePosted,
-    TitleSet,
     TurnEvent,
     TurnMoved,
     TurnQueued,
@@ -20,6 +20,7 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.session_events import TitleSet
 from perdure.domain.outcomes import Interruption, Outcome
 from perdure.domain.turn.standing import OpenTurn, SessionStanding, after
 from perdure.domain.turn.turn import LEGAL, State, Turn, evolve, opened, require
@@ -33,16 +34,17 @@ EVENTS: dict[type[TurnEvent], TurnEvent] = {
     AnswerAwaited: AnswerAwaited(turn=TURN, attempt=2, question=QuestionId("qst_1"), text="Go on?"),
     AnswerReceived: AnswerReceived(turn=TURN, question=QuestionId("qst_1"), answer="yes"),
 }
-# A turn's life in letters: it is Started, Interrupted, Requeued, ends (Z), Waits and is Answered.
+# The events of a turn as letters: Started, Interrupted, Requeued, Settled (Z), Waits, and is
+# Answered.
 LETTERS = dict(zip("SIRZWA", EVENTS.values(), strict=True))
-# An attempt is interrupted, or asks and is answered, before the next one can begin; a turn may end
-# at any time, once, and nothing follows. One that waits is not interrupted.
+# An attempt must be interrupted, or ask and be answered, before the next one can begin. A turn may
+# end once, at any time, and nothing follows. A waiting turn is not interrupted.
 LIFE = re.compile(r"(SIR|SWA)*(S?|SI|SW)Z?")
 STORIES = ["".join(letters) for length in range(7) for letters in product(LETTERS, repeat=length)]
 
 
 def test_evolve_takes_what_is_legal_and_nothing_else() -> None:
-    """All stories of up to six events are told; each is a life, or refused."""
+    # Tries all sequences of up to six events: each is a legal life, or refused.
     for story in STORIES:
         turn = Turn(id=TURN)
         try:
@@ -58,7 +60,7 @@ def test_evolve_takes_what_is_legal_and_nothing_else() -> None:
 
 @pytest.mark.parametrize(("state", "kind"), list(product(State, EVENTS)))
 def test_deciding_and_folding_agree(state: State, kind: type[TurnEvent]) -> None:
-    """What may be wished for may be recorded, with the same result."""
+    # A decision that is allowed must give an event that may be recorded, with the same result.
     try:
         folded = evolve(Turn(id=TURN, state=state), EVENTS[kind]).state
     except Corrupt:

@@ -1,4 +1,4 @@
-"""Addresses of servers, as they may be shown."""
+"""Checks how addresses of servers are shown."""
 
 import pytest
 

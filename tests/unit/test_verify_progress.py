@@ -1,9 +1,9 @@
-"""How far `perdure verify` is, as people at a terminal and readers of a pipe see it."""
+"""Checks how the progress of `perdure verify` is shown at a terminal and in a pipe."""
 
 import io
 
 from perdure.cli.verbs.verifying import CLEAR_LINE, CheckProgress
-from perdure.testkit.system import VirtualClock
+from perdure.testkit.simulator.system import VirtualClock
 
 
 class Terminal(io.StringIO):
@@ -12,8 +12,8 @@ class Terminal(io.StringIO):
 
 
 def told(stream: io.StringIO, *, is_silent: bool = False, every_s: float = 10) -> list[str]:
-    """What a check of four thousand sessions says, a thousand of them every so many seconds. The
-    store took an hour to open."""
+    """Return what a check of four thousand sessions prints, if a thousand take `every_s` seconds.
+    The store took an hour to open."""
     clock = VirtualClock()
     progress = CheckProgress(clock, stream, is_silent=is_silent)
     clock.advance(3_600)

@@ -1,4 +1,5 @@
-"""Wake-ups by topic: none is lost, and each is heard by those who wait for it."""
+"""Checks wake-ups by topic: none is lost, and each is heard by everybody who waits for its
+topic."""
 
 import asyncio
 

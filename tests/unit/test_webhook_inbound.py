@@ -1,4 +1,5 @@
-"""What a request to a webhook becomes: its text, its conversation, and the settings behind them."""
+"""Checks what a webhook request becomes: its text, its conversation, and the settings behind
+them."""
 
 import re
 import textwrap

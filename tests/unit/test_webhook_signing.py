@@ -1,4 +1,4 @@
-"""Signatures of webhooks, held against the reference library of Standard Webhooks."""
+"""Compares webhook signatures with the reference library of Standard Webhooks."""
 
 import base64
 from collections.abc import Mapping

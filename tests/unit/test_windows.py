@@ -1,4 +1,4 @@
-"""Encoded histories are kept within bounds, and memory is given back at rest."""
+"""Checks that encoded histories are kept within bounds, and that memory is given back at rest."""
 
 import asyncio
 from typing import cast
@@ -13,9 +13,9 @@ from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models import windows
 from perdure.engine.models.windows import IDLE_S, WindowKey, Windows
 from perdure.ports.turns.agent import Agent
-from perdure.testkit.agent import ScriptedAgent
-from perdure.testkit.system import VirtualClock
-from perdure.testkit.world import until
+from perdure.testkit.simulator.agent import ScriptedAgent
+from perdure.testkit.simulator.system import VirtualClock
+from perdure.testkit.simulator.world import until
 
 AGENT = cast("Agent", ScriptedAgent())
 MEGABYTE = Window(encoded=bytes(1_000_000))
@@ -106,6 +106,6 @@ async def test_memory_is_given_back_once_it_is_quiet(monkeypatch: pytest.MonkeyP
 
 
 async def _soon(event: asyncio.Event, *, within_s: float | None) -> bool:
-    """Look again in the next round: the test owns the time."""
+    """Look again in the next round of the loop instead of waiting: the test controls the time."""
     await asyncio.sleep(0)
     return event.is_set()

@@ -8,7 +8,7 @@ PORT_MAX: Final = 65_535
 PAGE_MAX: Final = 1000
 
 
-def given(text: str) -> str:
+def nonempty(text: str) -> str:
     """Accept any text that is not empty."""
     if not text.strip():
         raise argparse.ArgumentTypeError("it is empty")

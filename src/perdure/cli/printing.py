@@ -38,7 +38,7 @@ def clean(text: str) -> str:
     return text.translate(_SHOWN)
 
 
-def one_line(text: str, *, length: int = 80) -> str:
+def short_line(text: str, *, length: int = 80) -> str:
     """Return the text in one line, shortened."""
     flat = " ".join(clean(text).split())
     return flat if len(flat) <= length else f"{flat[: length - 1]}…"

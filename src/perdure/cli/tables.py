@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from perdure.cli.printing import one_line
+from perdure.cli.printing import short_line
 
 # The width where the output is no terminal: wide enough that nothing is cut or wrapped.
 PIPE_WIDTH: Final = 100_000
@@ -27,5 +27,5 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for name in header:
         table.add_column(name, overflow="fold" if name == "ID" else "ellipsis", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(one_line(cell)) for cell in row))
+        table.add_row(*(Text(short_line(cell)) for cell in row))
     console().print(table)

@@ -1,7 +1,7 @@
-"""Where a conversation lives.
+"""Defines addresses, which say where a conversation lives.
 
-An address is five typed columns, never a positional string: two chats can share a display name, a
-separator or a topic and still be two addresses.
+An address is five typed columns, never one string that is taken apart again. So two chats that
+share a display name, a separator or a topic still have two addresses.
 """
 
 import re
@@ -11,15 +11,15 @@ import msgspec
 
 HTTP = "http"
 GROUP = "group"
-# No platform's ids have as many colons as this.
+# How many words between colons a name is read by. No platform's ids have as many.
 WORDS_MAX = 12
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """One place where people talk to an agent.
+    """Names one place where people talk to an agent.
 
     `account` is the bot's stable id (over HTTP: the principal's), never its token. `thread` and
-    `person` are empty where the platform or the configuration does not divide a place further.
+    `person` are empty if neither the platform nor the configuration divides the place further.
     """
 
     adapter: str
@@ -30,7 +30,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The name people use: a plain word over HTTP, `telegram:123` elsewhere."""
+        """Return the name that people use: a plain word over HTTP, `telegram:123` elsewhere."""
         if self.adapter == HTTP:
             return self.place
         rest = [part for part in (self.place, self.thread, self.person) if part]
@@ -38,9 +38,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AddressForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What the parts of an address on a platform look like: a pattern for the whole of each part,
-    and an example of a place. `pattern` is the place's. A platform's places have one spelling each:
-    another one would be delivered to the same people and be a second conversation here."""
+    """Describes the addresses of a platform. `pattern` is what a whole place must match, `thread`
+    and `person` are what those parts must match, and `example` is a place. Each place has exactly
+    one spelling: a second one would reach the same people, and yet be a second conversation
+    here."""
 
     pattern: str
     example: str
@@ -48,7 +49,7 @@ class AddressForm(msgspec.Struct, frozen=True, kw_only=True):
     person: str = r"\S.*"
 
     def takes(self, place: str, thread: str = "", person: str = "") -> bool:
-        """Whether there can be such a place, such a thread in it, and such a person there; the
+        """Tell whether these can be a place of the platform, a thread in it and a person there. The
         last two may be empty."""
         return (
             re.fullmatch(self.pattern, place) is not None
@@ -58,13 +59,14 @@ class AddressForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_shared(address: Address, kind: str) -> bool:
-    """Whether several people take part: a group whose members are not kept apart."""
+    """Tell whether several people take part: it is a group, and its members do not each have a
+    conversation of their own."""
     return kind == GROUP and not address.person
 
 
 def readings(rest: str) -> Iterator[tuple[str, str, str]]:
-    """The (place, thread, person) that a name may stand for, without its adapter. Ids may hold
-    colons themselves, so there are several: the longest place first."""
+    """Yield each (place, thread, person) that a name without its adapter may stand for, the longest
+    place first. There are several, because ids may contain colons themselves."""
     yield rest, "", ""
     words = rest.split(":")[:WORDS_MAX]
     for end in range(len(words) - 1, 0, -1):

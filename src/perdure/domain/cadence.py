@@ -1,8 +1,8 @@
-"""How often text that grows is made durable and shown, and so how often it is worth reading.
+"""Decides how often growing text is stored and shown, and so how often it is worth reading.
 
-Pauses grow with the message: a flush writes a whole page, so a long answer that was flushed as
-often as its first words would write a hundred times its own size. They end at instants that all
-messages share, and so their flushes share a commit.
+The pauses grow with the age of the message. A flush writes a whole page, so a long answer that was
+flushed as often as its first words would write a hundred times its own size. The longer pauses end
+at instants that all messages share, so that their flushes share a commit.
 """
 
 import math
@@ -10,15 +10,15 @@ from typing import Final
 
 CADENCE_S: Final = 0.06
 CADENCE_MAX_S: Final = 0.24
-# A reader that comes so long before a flush has handed over what it read when the flush begins.
+# A reader that reads this long before a flush has handed over the text when the flush begins.
 _BEFORE_S: Final = 0.01
 
 
 def pause_s(now_s: float, *, grown_s: float) -> float:
     """Return how long to wait before the next flush of a message that has grown for `grown_s`.
 
-    The pause doubles with the age of the message, from `CADENCE_S` to `CADENCE_MAX_S`. Once it has
-    grown it ends at a multiple of its length on the clock.
+    The step doubles with the age of the message, from `CADENCE_S` to `CADENCE_MAX_S`. Once it has
+    grown, the pause takes at least `CADENCE_S` and ends at a multiple of the step on the clock.
     """
     step_s = _step_s(grown_s)
     if step_s == CADENCE_S:
@@ -27,8 +27,8 @@ def pause_s(now_s: float, *, grown_s: float) -> float:
 
 
 def gathering_s(now_s: float, *, grown_s: float) -> float:
-    """Return for how long more text may come together before it is read: until just before the
-    next flush of a message that has grown for `grown_s`. A young message is read at once."""
+    """Return for how long more text may arrive before it is read: until just before the next flush
+    of a message that has grown for `grown_s`. The text of a young message is read at once."""
     step_s = _step_s(grown_s)
     if step_s == CADENCE_S:
         return 0.0
@@ -36,7 +36,8 @@ def gathering_s(now_s: float, *, grown_s: float) -> float:
 
 
 def _step_s(grown_s: float) -> float:
+    """Return the time between two flushes of a message of this age."""
     step_s = CADENCE_S
-    while 2 * step_s <= min(grown_s / 2, CADENCE_MAX_S):
+    while 2 * step_s <= min(grown_s, CADENCE_MAX_S):
         step_s *= 2
     return step_s

@@ -1,7 +1,8 @@
-"""What must hold of everything stored, as one pure function.
+"""Checks what must hold of everything that is stored about a session, in one pure function.
 
-The simulator, the chaos runs and `perdure verify` all call it. It trusts nothing: rows are compared
-with what the journal says they should be, and the journal with the machines of the domain.
+The crash simulator, the chaos runs and `perdure verify` call it. It trusts nothing: it compares the
+rows with what the journal says they should be, and the journal with the state machines of the
+domain.
 """
 
 from collections import Counter
@@ -14,14 +15,8 @@ from perdure.domain.journal.attachments import unread_count
 from perdure.domain.journal.events import (
     AssistantSaid,
     AttemptInterrupted,
-    CommandTaken,
-    Compacted,
-    CompactionDropped,
     InterruptionAcknowledged,
     Recorded,
-    SessionOpened,
-    SessionResumed,
-    TitleSet,
     ToolFinished,
     TurnAmended,
     TurnEvent,
@@ -31,15 +26,23 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.journal.records import SessionRecord, TurnView
+from perdure.domain.journal.session_events import (
+    CommandTaken,
+    Compacted,
+    CompactionDropped,
+    SessionOpened,
+    SessionResumed,
+    TitleSet,
+)
 from perdure.domain.journal.transcript import reply_text
 from perdure.domain.kinds import UNASKED
 from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.prompt.history import history_of
 from perdure.domain.prompt.prompt import (
     PromptMessage,
     Role,
     TextBlock,
     assert_valid,
-    messages_of,
     weave,
 )
 from perdure.domain.turn.recovery import told_by
@@ -51,7 +54,8 @@ _AT_WORK = (State.RUNNING, State.WAITING)
 
 
 def violations(record: SessionRecord) -> list[str]:
-    """Every broken rule of one session, in words. Empty means sound."""
+    """Return every broken rule of one session, in words. The list is empty if the session is
+    sound."""
     by_turn = _by_turn(record.events)
     found = [
         *_journal_is_gapless(record),
@@ -75,7 +79,8 @@ def violations(record: SessionRecord) -> list[str]:
 
 
 def _by_turn(events: Sequence[Recorded]) -> dict[TurnId, list[Recorded]]:
-    """But for those that went on elsewhere: there they are judged."""
+    """Return the events of each turn, except of turns that moved to another session. They are
+    checked there."""
     moved = _moved(events)
     turns: dict[TurnId, list[Recorded]] = {}
     for recorded in events:
@@ -85,6 +90,7 @@ def _by_turn(events: Sequence[Recorded]) -> dict[TurnId, list[Recorded]]:
 
 
 def _moved(events: Sequence[Recorded]) -> set[TurnId]:
+    """Return the turns that moved from this session to another."""
     return {recorded.event.turn for recorded in events if isinstance(recorded.event, TurnMoved)}
 
 
@@ -148,7 +154,8 @@ def _differs(row: TurnView, turn: Turn) -> bool:
 def _files_follow_the_journal(
     record: SessionRecord, by_turn: dict[TurnId, list[Recorded]]
 ) -> Iterator[str]:
-    """A turn that waits counts the files that are to come; nobody brings any to one that began."""
+    """Check how many files each turn waits for. A turn that has begun or ended waits for none,
+    because nobody fetches files for it any more."""
     open_rows = dict(record.fetches)
     for turn in record.turns:
         waits = turn.outcome is None and not turn.attempts
@@ -186,14 +193,16 @@ def _session_follows_the_journal(
 
 
 def _blocks(turn: TurnView, first: TurnId | None, by_turn: dict[TurnId, list[Recorded]]) -> bool:
-    """Tell whether a turn keeps the first in line from being claimed. What is said as it is does
-    not wait for an interrupted turn, which may wait for its people for ever."""
+    """Tell whether a turn keeps the first in line from being claimed. An interrupted turn may wait
+    for its people for ever. So a turn whose text is said as it is (`UNASKED`) does not wait for
+    it."""
     if turn.state == State.INTERRUPTED:
         return _is_unasked(by_turn.get(turn.id)) or not _is_unasked(by_turn.get(first or turn.id))
     return turn.state in _AT_WORK
 
 
 def _is_unasked(events: Sequence[Recorded] | None) -> bool:
+    """Tell whether these are the events of a turn whose text is said without asking a model."""
     queued = events[0].event if events else None
     return isinstance(queued, TurnQueued) and queued.kind in UNASKED
 
@@ -234,7 +243,8 @@ def _endings_are_honest(by_turn: dict[TurnId, list[Recorded]]) -> Iterator[str]:
 
 
 def _interruptions_are_told_once(record: SessionRecord) -> Iterator[str]:
-    """Whoever told of it, wherever. An errand is not told what happened in other sessions."""
+    """Check that this session acknowledges each interruption at most once, and none of its own that
+    did not happen. An errand must not be told what happened in other sessions."""
     own = record.session.id
     happened = {r.key for r in record.events if isinstance(r.event, AttemptInterrupted)}
     for (session, seq), times in Counter(_told(record.events)).items():
@@ -247,7 +257,8 @@ def _interruptions_are_told_once(record: SessionRecord) -> Iterator[str]:
 
 
 def _told(events: Sequence[Recorded]) -> list[tuple[SessionId, int]]:
-    """Older acknowledgements name no session: in a branch they may mean another journal's."""
+    """Return the keys of the interruptions that are acknowledged. Old acknowledgements are left
+    out: they name no session, and in a branch they may speak of another journal."""
     told = [r for r in events if isinstance(r.event, InterruptionAcknowledged) and r.event.session]
     return [told_by(each) for each in told]
 
@@ -255,8 +266,8 @@ def _told(events: Sequence[Recorded]) -> list[tuple[SessionId, int]]:
 def _rows_know_what_was_told(
     record: SessionRecord, by_turn: dict[TurnId, list[Recorded]]
 ) -> Iterator[str]:
-    """Of each turn, the newest of its interruptions that the model was told of. Another session may
-    have told it."""
+    """Check what each turn's row says of its newest interruption that the model was told of. It may
+    be newer than those acknowledged here, because another session may have told the model."""
     rows = dict(record.told)
     acknowledged = set(_told(record.events))
     for turn_id, events in by_turn.items():
@@ -277,8 +288,9 @@ def _partials_belong_to_work(record: SessionRecord) -> Iterator[str]:
 def _replies_are_whole(
     record: SessionRecord, by_turn: dict[TurnId, list[Recorded]]
 ) -> Iterator[str]:
-    """What went ahead comes first. Frames that were put around the pieces, and how a turn ended,
-    may be told beside its text."""
+    """Check that no part of a reply is missing, and that its parts tell the whole text. The parts
+    that went ahead come first. Parts may also hold words that are not in the text: the frames that
+    were put around its pieces, and how the turn ended."""
     parts: dict[TurnId, list[str]] = {}
     for name in (AHEAD, REPLY):
         for part in record.parts:
@@ -292,23 +304,24 @@ def _replies_are_whole(
     for turn, texts in parts.items():
         events = by_turn.get(turn, [])
         settled = _settled(events)
-        # Of a turn that was cut, what went ahead may be all that people see.
+        # If the turn was cut, the parts that went ahead may be all that people ever see.
         is_final = turn in replied or (settled is not None and settled.outcome is Outcome.DONE)
         if is_final and not _are_told(reply_text(events), "".join(texts)):
             yield f"{turn}: the reply's parts do not tell its text"
 
 
 def _are_told(words: str, told: str) -> bool:
-    """Whether all letters and digits of the words are there, in their order."""
-    if words in told:  # nearly always, and a hundred times faster to find out
+    """Tell whether all letters and digits of `words` are in `told`, in the same order."""
+    if words in told:  # nearly always true, and found out a hundred times faster
         return True
     rest = iter(told)
     return all(letter in rest for letter in words if letter.isalnum())
 
 
 def _nothing_overtakes(record: SessionRecord) -> Iterator[str]:
-    """Nothing is shown in a conversation while something before it is on its way. Marks are no
-    words, and what a person had sent after all comes when it comes."""
+    """Check that nothing is shown in a conversation while a part before it is on its way. Two kinds
+    of parts are exempt: marks, which are no words, and parts that a person had sent again, which
+    are late by nature."""
     first: dict[str, str] = {}
     for part in record.parts:
         if part.step == DeliveryStep.REACT or part.is_replayed:
@@ -321,8 +334,9 @@ def _nothing_overtakes(record: SessionRecord) -> Iterator[str]:
 
 
 def _updates_have_turns(record: SessionRecord) -> Iterator[str]:
-    """Each message is one update; a turn may have several (steers, an answer to a question). A
-    command's turn may be an errand's."""
+    """Check that the turn of each update is in this session, unless the update is a command: its
+    turn may be an errand's. Check that each message came with one update; a turn may have several
+    (steers, an answer to a question)."""
     known = {turn.id for turn in record.turns}
     commands = {r.event.message for r in record.events if isinstance(r.event, CommandTaken)}
     messages = Counter(message for _, _, message in record.updates)
@@ -355,21 +369,21 @@ def _summaries_are_in_force(record: SessionRecord) -> Iterator[str]:
 def _history_is_valid(
     record: SessionRecord, by_turn: dict[TurnId, list[Recorded]]
 ) -> Iterator[str]:
-    """The next request, whatever it says, would be one that strict providers take. Nothing follows
-    an errand."""
+    """Check that strict providers would accept the next request, whatever its message says. Errands
+    are not checked, because nothing follows an errand."""
     opened = record.events[0].event if record.events else None
     if isinstance(opened, SessionOpened) and opened.kind:
         return
     parents = {turn.id: turn.parent for turn in record.turns}
-    chain: list[list[PromptMessage]] = []
+    chain: list[list[Recorded]] = []
     turn = record.head
     while turn is not None and turn in by_turn and len(chain) <= len(parents):
         settled = _settled(by_turn[turn])
         if settled and settled.reason == StopReason.TOOL_CALLS:
-            return  # its calls are the caller's to answer; nothing follows in this session
-        chain.append(messages_of(by_turn[turn]))
+            return  # the caller answers these calls, so nothing follows in this session
+        chain.append(by_turn[turn])
         turn = parents[turn]
-    history = [message for messages in reversed(chain) for message in messages]
+    history = history_of(chain[::-1])
     if not history:
         return
     something = PromptMessage(role=Role.USER, blocks=(TextBlock("next"),))

@@ -1,17 +1,18 @@
-"""How a reply becomes parts, and what may be done with a part whose sending failed.
+"""Plans how a reply becomes parts, and says what may be done with a part that could not be sent.
 
 pending ──▶ attempting ──▶ sent
    ▲            │─────────▶ unknown   it may have arrived: reconcile or show, never resend
-   │            │─────────▶ failed    it never will
+   │            │─────────▶ failed    it will never arrive
    └────────────┘ (definite failure)  pending ──▶ expired
 
-While a turn runs its text is shown in bubbles. A bubble is a part like any other, put down and
-marked attempting before its first words are posted; what it shows after that is no row, for it
-only renders text that is durable already. The reply's own parts stand behind the bubbles in the
-same line, and edit those that have a receipt.
+While a turn runs, its text is shown in bubbles. A bubble is a part like any other: its row is
+written and marked as attempting before its first words are posted. The later changes of a bubble
+have no rows, because they only show text that is durable already. The reply's own parts stand
+behind the bubbles in the same line, and edit those bubbles that have a receipt.
 
-Where a message can never be changed, the leading parts of the reply go ahead of the rest as soon as
-they stand whatever follows; they are ordinary parts, and the reply goes on where they end.
+On a platform whose messages can never be changed, the first parts of a reply go ahead of the rest:
+each is sent as soon as no later text can change it. They are ordinary parts, and the reply goes on
+where they end.
 """
 
 import math
@@ -25,8 +26,8 @@ from perdure.domain.markdown.units import TextUnit
 
 
 class DeliveryStep(StrEnum):
-    """What a platform is asked to do: show something, show it while it grows, change or take away
-    what it shows, send a file, mark a message."""
+    """Lists what a platform can be asked to do: show something, show it while it grows, change or
+    take away what it shows, send a file, mark a message."""
 
     POST = "post"
     BUBBLE = "bubble"
@@ -37,6 +38,8 @@ class DeliveryStep(StrEnum):
 
 
 class PartState(StrEnum):
+    """Lists the states of a part. How they follow each other is drawn at the top of this file."""
+
     PENDING = "pending"
     ATTEMPTING = "attempting"
     SENT = "sent"
@@ -45,7 +48,7 @@ class PartState(StrEnum):
     EXPIRED = "expired"
 
 
-# From attempting back to attempting: the platform could not say yet whether it arrived.
+# The states that may follow each state. A part in doubt stays attempting until its fate is known.
 LEGAL: Final[Mapping[PartState, frozenset[PartState]]] = {
     PartState.PENDING: frozenset({PartState.ATTEMPTING, PartState.EXPIRED}),
     PartState.ATTEMPTING: frozenset(
@@ -57,16 +60,17 @@ LEGAL: Final[Mapping[PartState, frozenset[PartState]]] = {
     PartState.EXPIRED: frozenset({PartState.PENDING}),
 }
 
-# The mark on a message that waits, or that was passed on to the turn at work.
+# The mark on a message that waits, or that was handed to the running turn.
 HEARD: Final = "👀"
-# Why a part that was never sent never will be: its turn was taken back.
+# The error of a part that was not sent and never will be, because its turn was taken back.
 WITHDRAWN: Final = "withdrawn"
+# The words by which adapters promise another try in the text of an error.
 _PROMISE: Final = " it is tried again"
-# The receipt of a deletion, or of there being nothing that could be deleted.
+# The receipt of a deletion, and of a step that left everything as it was.
 GONE: Final = "gone"
 KEPT: Final = "kept"
 
-# What is behind the turn's id in the names of what it sends.
+# Suffixes that make the message ids of what a turn sends from the turn's id.
 REPLY: Final = ".reply"
 BUBBLES: Final = ".bubbles"
 AHEAD: Final = ".ahead"
@@ -76,9 +80,10 @@ BACKOFF_S: Final = (1, 2, 5, 15, 60, 300)
 
 
 class Streaming(StrEnum):
-    """How a platform can show an answer while it grows, best first. NATIVE: it takes text as it
-    comes. DRAFT: a preview that leaves no message behind. EDIT: a message that is changed. APPEND:
-    messages that are never changed, one after another. NONE: people see it when it is whole."""
+    """Lists how a platform can show an answer while it grows, best first. NATIVE: it takes text as
+    it comes. DRAFT: a preview that leaves no message behind. EDIT: a message that is changed.
+    APPEND: messages that are never changed, one after another. NONE: people see the answer when it
+    is whole."""
 
     NATIVE = "native"
     DRAFT = "draft"
@@ -88,15 +93,15 @@ class Streaming(StrEnum):
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """At most `count` requests in any `per_s` seconds."""
+    """Allows at most `count` requests in any `per_s` seconds."""
 
     count: int
     per_s: float
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """What a platform publishes as its limits; the waits that it names itself come on top. What is
-    not named is as good as unlimited."""
+    """Holds the limits that a platform publishes. The waits that it names while we send come on
+    top. The default rates are as good as unlimited."""
 
     account: Rate = Rate(1_000, 1)
     place: Rate = Rate(1_000, 1)
@@ -105,7 +110,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a place of a platform can do with a reply, as data for the planner."""
+    """Describes what a place of a platform can do with a reply, as data for the planner."""
 
     takes_key: bool = False  # repeats under one idempotency key arrive once
     key_s: float = math.inf  # for how long a key is remembered there
@@ -114,7 +119,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     can_delete: bool = False  # can take away what it shows
     can_react: bool = False
     streaming: Streaming = Streaming.NONE
-    ahead_min: int = 500  # characters of source that are worth a message of their own
+    ahead_min: int = 500  # the fewest characters of source that go ahead as a message
     text_max: int = 4096
     unit: TextUnit = TextUnit.CHARS
     typing_s: float = 0  # how long one typing signal lasts; 0: there is none
@@ -124,7 +129,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Display(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the work people want to see beside the answer."""
+    """Says how much of the work people want to see beside the answer."""
 
     has_stream: bool = True
     has_tools: bool = True  # which tools are at work, while they are
@@ -133,7 +138,8 @@ class Display(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lowered(capabilities: Capabilities, unsupported: frozenset[Streaming]) -> Capabilities:
-    """The next best way to stream, where a server has said that it does not know the best one."""
+    """Return the capabilities with the next best way to stream if a server has said that it does
+    not know the best one."""
     if capabilities.streaming not in unsupported:
         return capabilities
     fallback = Streaming.EDIT if capabilities.can_edit else Streaming.NONE
@@ -141,14 +147,16 @@ def lowered(capabilities: Capabilities, unsupported: frozenset[Streaming]) -> Ca
     return msgspec.structs.replace(capabilities, streaming=streaming)
 
 
-def plan(text: str, capabilities: Capabilities, *, size: Callable[[str], int]) -> tuple[str, ...]:
-    """The markdown of each part of a text, in order. `size` is how long a text becomes in the
-    platform's own form and unit."""
+def plan_parts(
+    text: str, capabilities: Capabilities, *, size: Callable[[str], int]
+) -> tuple[str, ...]:
+    """Return the Markdown of each part of a text, in order. `size` tells how long a text becomes in
+    the platform's own form and unit."""
     if not text.strip():
         return ()
     if size(text) <= capabilities.text_max:
         return (text,)
-    # Its parser takes a while to import, and most answers are short.
+    # Imported here: the parser takes a while to import, and most answers are short.
     from perdure.domain.markdown.split import split  # noqa: PLC0415
 
     return split(text, size=size, limit=capabilities.text_max)
@@ -157,20 +165,23 @@ def plan(text: str, capabilities: Capabilities, *, size: Callable[[str], int]) -
 def plan_reply(
     text: str, capabilities: Capabilities, *, size: Callable[[str], int]
 ) -> tuple[str, ...]:
-    """The parts of a turn's whole text: first those that may have gone ahead."""
+    """Return the parts of a turn's whole text. The parts that may have gone ahead come first."""
     texts = _stretches(text, capabilities)
-    return tuple(part for each in texts for part in plan(each, capabilities, size=size))
+    return tuple(part for each in texts for part in plan_parts(each, capabilities, size=size))
 
 
 def plan_ahead(
     text: str, capabilities: Capabilities, *, size: Callable[[str], int]
 ) -> tuple[str, ...]:
-    """The parts that the plan of the reply begins with, whatever is written behind this."""
+    """Return the parts that can go ahead of the rest. The plan of the reply begins with them,
+    whatever text is added to this one."""
     *standing, _ = _stretches(text, capabilities)
-    return tuple(part for each in standing for part in plan(each, capabilities, size=size))
+    return tuple(part for each in standing for part in plan_parts(each, capabilities, size=size))
 
 
 def _stretches(text: str, capabilities: Capabilities) -> tuple[str, ...]:
+    """Split a text so that all stretches except the last stay the same when text is added. If the
+    platform does not append messages, or the text is short, all of it is one stretch."""
     is_short = len(text) <= capabilities.ahead_min
     if capabilities.streaming is not Streaming.APPEND or is_short:
         return (text,)
@@ -180,14 +191,16 @@ def _stretches(text: str, capabilities: Capabilities) -> tuple[str, ...]:
 
 
 def with_choices(text: str, choices: Sequence[str], capabilities: Capabilities) -> str:
-    """Return a text as it is posted: where there are no buttons, with the words to choose from."""
-    if len(choices) <= capabilities.choices_max:
+    """Return a text as it is posted: with the choices below it if there are not enough buttons for
+    them."""
+    is_offer = all(word.startswith("/") for word in choices)  # the text explains its commands
+    if len(choices) <= capabilities.choices_max or is_offer:
         return text
     return f"{text}\n\n(Answer: {' / '.join(choices)})"
 
 
 def rest_of(text: str, ahead: Sequence[str]) -> str:
-    """What is left to be sent of a text whose first parts went ahead."""
+    """Return what is still to be sent of a text whose first parts went ahead."""
     end = 0
     for part in ahead:
         start = text.find(part, end)
@@ -198,12 +211,13 @@ def rest_of(text: str, ahead: Sequence[str]) -> str:
 
 
 def backoff_s(attempts: int) -> int:
-    """How long to wait before the next try when the platform named no time itself."""
+    """Return how long to wait before the next try if the platform named no time itself."""
     return BACKOFF_S[min(max(attempts, 1), len(BACKOFF_S)) - 1]
 
 
 def without_promise(error: str) -> str:
-    """Return what went wrong without the promise that it is tried again, for what is not."""
+    """Return the text of an error without the promise that it is tried again, for a part that is
+    not."""
     at = error.find(_PROMISE, error.rfind(";") + 1)
     if at < 0:
         return error
@@ -211,8 +225,8 @@ def without_promise(error: str) -> str:
 
 
 def too_late(error: str) -> str:
-    """Say why a part is not tried any more, given what went wrong with it last. That may end with
-    the promise that it is tried again, which is not so any more."""
+    """Return why a part is not tried any more, given the error of its last try. That error may
+    promise another try; the promise is removed."""
     last = without_promise(error)
     lead = "it could not be delivered before `[delivery] expire_s`, so it is not tried any more"
     return f"{lead}; the last try said: {last}" if last else lead

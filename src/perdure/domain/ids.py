@@ -1,7 +1,8 @@
-"""Opaque, sortable, prefixed identifiers.
+"""Makes identifiers, which are opaque, sortable, and begin with a prefix.
 
-An id is a prefix, 48 bits of milliseconds and 80 random bits in Crockford's base 32, so ids sort by
-the time they were minted and can be minted anywhere without asking. Nothing parses one back.
+An id is a prefix and, in Crockford's base 32, 48 bits of milliseconds and 80 random bits. So ids
+sort by the time at which they were made, and any process can make them without asking another. No
+code reads the time back from an id.
 """
 
 from typing import Final, NewType
@@ -21,7 +22,7 @@ MediaId = NewType("MediaId", str)
 RANDOM_BYTES: Final = 10
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _LENGTH: Final = 26
-# Two digits at a time: ids are minted several times in every turn.
+# Two digits at a time, for speed: several ids are minted in every turn.
 _PAIRS: Final = [first + second for first in _ALPHABET for second in _ALPHABET]
 _SHIFTS: Final = range(5 * (_LENGTH - 2), -1, -10)
 

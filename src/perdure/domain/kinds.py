@@ -1,4 +1,4 @@
-"""What turns and updates are for: the one place that names their kinds."""
+"""Names the kinds of turns and of updates. No other file names them."""
 
 from enum import StrEnum
 from typing import Final
@@ -7,12 +7,12 @@ from typing import Final
 class TurnKind(StrEnum):
     """Says what a turn is for.
 
-    A person waits for the answer to a MESSAGE, a program for that of a CALL. A RESULT says what an
-    errand has brought back, and SENT what somebody has sent here from elsewhere: no model is asked
-    for either. The others are errands, which serve another session. BACKGROUND: a person's own
-    request, answered later. TITLE: what to call the session. SUMMARY: a shorter form of its older
-    turns. MEMORY: what to remember of a session that was closed. STICKER: what a sticker shows that
-    nobody has described yet.
+    A person waits for the answer to a MESSAGE, and a program for the answer to a CALL. A RESULT
+    says what an errand has found, and SENT is a text that was sent here from elsewhere; no model is
+    asked for these two. The others are errands, which serve another session. BACKGROUND: a request
+    of a person that is answered later. TITLE: what to call the session. SUMMARY: a shorter form of
+    its older turns. MEMORY: what to remember of a session that was closed. STICKER: what a sticker
+    shows that has no description yet.
     """
 
     MESSAGE = "message"
@@ -46,8 +46,8 @@ ERRANDS: Final = (
 
 
 class UpdateKind(StrEnum):
-    """Says what came in. An EDIT and a DELETE speak of an earlier message; SENT is for somewhere
-    else than where it came from."""
+    """Says what came in. An EDIT or a DELETE is about an earlier message. SENT is meant for another
+    place than the one it came from."""
 
     MESSAGE = "message"
     CALL = "call"

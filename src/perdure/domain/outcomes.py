@@ -1,9 +1,11 @@
-"""How turns and attempts end: closed sets that programs may rely on."""
+"""Lists how turns and attempts end, and other closed sets of words that programs may rely on."""
 
 from enum import StrEnum
 
 
 class Outcome(StrEnum):
+    """Says how a turn ended. A settled turn has exactly one outcome."""
+
     DONE = "done"
     FAILED = "failed"
     REFUSED = "refused"
@@ -14,7 +16,7 @@ class Outcome(StrEnum):
 
 
 class Interruption(StrEnum):
-    """Why an attempt ended before its turn did."""
+    """Says why an attempt ended before its turn did."""
 
     CRASH = "crash"
     DRAIN_TIMEOUT = "drain_timeout"
@@ -23,13 +25,14 @@ class Interruption(StrEnum):
 
     @property
     def counts_towards_limit(self) -> bool:
-        """Only endings that nobody planned suggest that the turn itself is the culprit."""
+        """Tell whether the turn itself may be the cause. That is so only if nobody planned the
+        interruption."""
         return self in (Interruption.CRASH, Interruption.DRAIN_TIMEOUT)
 
 
 class NodeRequest(StrEnum):
-    """What a node was asked for when it cut an attempt short. NOTHING: it died, or the journal was
-    written before this was recorded."""
+    """Says what a node was asked for when it cut an attempt short. NOTHING: the node died, or the
+    journal was written before this was recorded."""
 
     NOTHING = ""
     RESTART = "restart"
@@ -37,7 +40,7 @@ class NodeRequest(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why an agent's stream ended. The first four carry the provider's own finish marker."""
+    """Says why an agent's stream ended. The first four carry the provider's own finish marker."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -49,6 +52,7 @@ class StopReason(StrEnum):
     PROVIDER_TIMEOUT = "provider_timeout"
     PROVIDER_UNREACHABLE = "provider_unreachable"
     CONTEXT_EXCEEDED = "context_exceeded"
+    CONTENT_REFUSED = "content_refused"
     INVALID_REQUEST = "invalid_request"
     AGENT_ERROR = "agent_error"
     STEPS_EXCEEDED = "steps_exceeded"
@@ -59,6 +63,7 @@ class StopReason(StrEnum):
 
     @property
     def is_finish(self) -> bool:
+        """Tell whether the provider itself marked the answer as finished."""
         return self in _FINISHES
 
 
@@ -67,8 +72,16 @@ _FINISHES = frozenset(
 )
 
 
+class Refused(StrEnum):
+    """Says what a model's server has refused to take, by its own words. PICTURE: the pictures of
+    the request. MESSAGE: something else in it."""
+
+    PICTURE = "picture"
+    MESSAGE = "message"
+
+
 class Busy(StrEnum):
-    """What a message does when the conversation already has a turn under way."""
+    """Says what a message does if a turn of its conversation is under way already."""
 
     QUEUE = "queue"
     INTERRUPT = "interrupt"
@@ -76,7 +89,8 @@ class Busy(StrEnum):
 
 
 class Repeat(StrEnum):
-    """May a tool call that was cut short be made again?"""
+    """Says whether a tool call that was cut short may be made again. PURE calls change nothing.
+    REPEATABLE calls may be made twice. ONCE calls must not be."""
 
     PURE = "pure"
     REPEATABLE = "repeatable"
@@ -84,7 +98,7 @@ class Repeat(StrEnum):
 
 
 class CallEnding(StrEnum):
-    """How a tool call ended."""
+    """Says how a tool call ended."""
 
     RETURNED = "returned"
     FAILED = "failed"

@@ -1,8 +1,8 @@
-"""Values that must not be shown.
+"""Keeps secrets from being shown.
 
-A secret prints as a mask wherever it lands by accident: a log line, a traceback, a dump of the
-configuration. Reading it takes the explicit word `reveal`. It is no string and no struct, so
-encoders refuse it instead of writing it out.
+A secret prints as a mask wherever it ends up by accident: in a log line, a traceback, a dump of the
+configuration. Code that needs the value must say `reveal`. A secret is neither a string nor a
+struct, so encoders refuse it and cannot write it out.
 """
 
 from typing import Final
@@ -11,12 +11,15 @@ _MASK: Final = "********"
 
 
 class Secret:
+    """Holds a value that prints as a mask."""
+
     __slots__ = ("_value",)
 
     def __init__(self, value: str) -> None:
         self._value = value
 
     def reveal(self) -> str:
+        """Return the value itself."""
         return self._value
 
     def __eq__(self, other: object) -> bool:

@@ -1,7 +1,7 @@
-"""What text may hold.
+"""Replaces what text must not hold, and shortens or cleans texts.
 
-PostgreSQL cannot store U+0000 and UTF-8 cannot carry lone surrogates; platforms and models send
-both now and then. They are replaced once, at the edge, so that every later layer can trust text.
+PostgreSQL cannot store U+0000, and UTF-8 cannot encode lone surrogates. Platforms and models send
+both now and then. They are replaced once, at the edge, so that all other code can trust its text.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ _ENDS: Final = (".", "?", "!", "…", "。", "？", "！")  # noqa: RUF001 - a m
 
 
 def storable(text: str) -> str:
-    """The same text with what no store can hold replaced by U+FFFD."""
+    """Return the text with each character that no store can hold replaced by U+FFFD."""
     if text.isascii():
         return text.replace("\x00", REPLACEMENT) if "\x00" in text else text
     return (
@@ -22,7 +22,8 @@ def storable(text: str) -> str:
 
 
 def excerpt(text: str, words: str, *, length: int) -> str:
-    """Return the part of a text that holds the first of the words; a short text as it is."""
+    """Return the part of a text around the first place where one of the words occurs. A short text
+    is returned whole."""
     if len(text) <= length:
         return text
     lowered = text.lower()
@@ -34,13 +35,13 @@ def excerpt(text: str, words: str, *, length: int) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a text with a full stop behind it, unless it ends with a mark of its own."""
+    """Return a text with a full stop at its end, unless it ends with a mark of its own."""
     kept = text.rstrip()
     return kept if kept.endswith(_ENDS) else f"{kept}."
 
 
-def one_line(text: str) -> str:
-    """A name that anyone can choose, made harmless: it stays in its line and inside brackets of
-    ours."""
+def harmless_line(text: str) -> str:
+    """Return a name that anyone can choose as one harmless line: without line breaks, and without
+    the brackets that our own lines use."""
     kept = "".join(c if c.isprintable() else " " for c in storable(text) if c not in "[]()")
     return " ".join(kept.split())

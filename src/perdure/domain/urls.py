@@ -1,25 +1,25 @@
-"""Addresses of servers, as they may be shown.
+"""Makes the addresses of servers safe to show.
 
-People put secrets into addresses: a user and a password, a key as a folder of the path or in the
-query. So only the scheme, the host, the port and folders that every server has are ever shown.
+People put secrets into addresses: a user and a password, or a key as a folder of the path or in the
+query. So only the scheme, the host, the port, and folders with usual names are ever shown.
 """
 
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
-# What APIs call their folders. Any other folder may be a key, and stands as one sign.
+# The usual names of folders in APIs. Any other folder may be a key, and is shown as `…`.
 _USUAL: Final = frozenset(
     {"api", "v1", "v1beta", "v2", "v3", "v4", "openai", "anthropic", "chat", "completions"}
     | {"messages", "models", "audio", "transcriptions", "inference", "compatible-mode"}
 )
 _HIDDEN: Final = "…"
 _UNREADABLE: Final = "an address that cannot be shown"
-# Shorter ones are words that appear anywhere, and blotting them out would garble every text.
+# Shorter parts appear in many texts, which would become unreadable if they were masked there.
 _SECRET_MIN: Final = 4
 
 
 def shown_url(url: str) -> str:
-    """Return the address of a server without what may be secret in it."""
+    """Return the address of a server without anything that may be secret."""
     try:
         parts = urlsplit(url)
         folders = [each if _is_usual(each) else _HIDDEN for each in parts.path.split("/")]
@@ -29,7 +29,8 @@ def shown_url(url: str) -> str:
 
 
 def shown_database(url: str) -> str:
-    """Return the address of a database, whose path is its name, without the rest."""
+    """Return the address of a database with its path, which is the database's name, and without
+    anything that may be secret."""
     try:
         parts = urlsplit(url)
         return _place_of(parts) + parts.path
@@ -38,14 +39,15 @@ def shown_database(url: str) -> str:
 
 
 def _place_of(parts: SplitResult) -> str:
+    """Return the scheme, the host and the port of an address."""
     port = f":{parts.port}" if parts.port else ""
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
     return f"{parts.scheme}://{host}{port}"
 
 
 def secrets_in_url(url: str) -> tuple[str, ...]:
-    """Return the parts of an address that may be secrets, as they stand there and as they are
-    meant. They are blotted out wherever a server repeats them."""
+    """Return the parts of an address that may be secrets, as they are written there and also
+    decoded. They are masked wherever a server repeats them."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -60,13 +62,13 @@ def secrets_in_url(url: str) -> tuple[str, ...]:
 
 
 def below(base: str, path: str) -> str:
-    """Return the address of a path below another. A query stays behind the path."""
+    """Return the address of a path below another address. The query stays behind the path."""
     parts = urlsplit(base)
     return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{path}"))
 
 
 def without_login(url: str) -> tuple[str, str, str]:
-    """Return an address, and the user and the password that stood in it."""
+    """Return an address without its user and password, and those two."""
     parts = urlsplit(url)
     login, _, host = parts.netloc.rpartition("@")
     name, _, password = login.partition(":")

@@ -1,1 +1,1 @@
-"""The engine: the pumps and the turn runner, speaking only to ports."""
+"""Holds the pumps and the turn runner. The engine speaks to the outside through ports only."""

@@ -1,1 +1,2 @@
-"""The seams, as Protocols. Each docstring is the contract that the suites in `testkit` check."""
+"""Defines the seams between rooms as protocols. Each docstring is a contract that the suites in
+`testkit` and `tests/contract` check."""

@@ -1,4 +1,5 @@
-"""The running engine, as the surfaces see it."""
+"""Defines the ports through which the surfaces (HTTP, the console, platforms) use the running
+engine."""
 
 from collections.abc import AsyncGenerator, Sequence
 from enum import StrEnum
@@ -16,32 +17,43 @@ from perdure.ports.people.places import OutgoingMessage, SentMessage
 
 
 class Orders(Protocol):
-    """What people may have done to the rows, whether a node runs or not. The contract is the
-    `Door`'s; without a node there is nobody to wake, and the next start looks at the rows."""
+    """Takes what people order besides messages. It works on the rows, whether a node runs or not.
 
-    async def send(self, sending: OutgoingMessage) -> SentMessage: ...
+    Guarantees: those of `Inbox`, and of `Places` for `send`. With a node, the parts that have work
+    by it are woken; without one, the next start looks at the rows.
+    Requires: text that passed `storable`. `by` None may touch any turn (operators), a principal
+    only its own.
+    Raises: as `Inbox`, and as `Places` for `send`.
+    After a crash: as `Inbox`.
+    """
 
-    async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None: ...
+    async def send(self, sending: OutgoingMessage) -> SentMessage:
+        """Queue a text for a place, to be said there without asking a model. See `Places.send`."""
 
-    async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> None: ...
+    async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None:
+        """Settle a turn as stopped. See `Inbox.stop`."""
+
+    async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> None:
+        """Replace the text of a message that still waits. See `Inbox.amend`."""
 
 
 class Door(Orders, Protocol):
-    """The one way in for every surface.
+    """Takes everything that comes in, from every surface.
 
-    Guarantees and errors are those of the `Inbox` port, and of `Places` for `send`; afterwards
-    whoever has work is awake.
+    Guarantees: those of `Inbox`, and of `Places` for `send`; afterwards the parts that have work
+    are awake.
     Requires: text that passed `storable`.
-    Raises: as `Inbox`.
-    After a crash: as `Inbox`; the wake-up is not needed, the next start looks at the rows.
+    Raises: as `Inbox`, and as `Places` for `send`.
+    After a crash: as `Inbox`; the wake-up is not needed, because the next start looks at the rows.
     """
 
-    async def accept(self, update: Update) -> Accepted: ...
+    async def accept(self, update: Update) -> Accepted:
+        """Accept an update, and begin its turn if it can run now. See `Inbox.accept`."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn's end, with what its last message asked of the caller's own tools. `reach` is what it
-    took to get an answer from an agent."""
+    """Holds how a turn has ended. `calls` are the calls of the caller's own tools that its last
+    message asked for. `reach` says what it took to get an answer from an agent."""
 
     outcome: Outcome
     reason: str
@@ -52,47 +64,53 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grown(msgspec.Struct, frozen=True):
-    """All that a reply has grown by since it was last told of; `ended` comes once, and last."""
+    """Holds the text by which a reply has grown since the last one; `ended` comes once, and
+    last."""
 
     text: str = ""
     ended: Ended | None = None
 
 
 class Watchers(Protocol):
-    """Live views of what becomes durable.
+    """Shows live what becomes durable.
 
-    Guarantees: `conversation` tells everything after a position without gap or repetition, or the
-    present state and then everything; `turn` gives the reply's text from its beginning, as it
-    grows, and its end last. Only durable text is told. What is there at one time is told at one
-    time; nothing for a while is told too (nothing in it, no growth), so that surfaces can keep
-    connections alive. Those who hear the same live are given the same objects.
-    Requires: the caller closes the generator when its client is gone; `is_fresh` only if nothing
-    was awaited since the turn was accepted.
-    After `close`, which may be called at any time, a conversation's stream ends where it is, and a
-    turn's that has no end raises.
-    Raises: `NotFound`; `Transient` (`interrupted`) for a turn whose end this node will not see.
-    After a crash: the same position goes on where it was.
+    Guarantees: only durable text is told, without gap or repetition. What is known at one time is
+    told in one piece. If nothing happens for a while, an empty piece is told, so that surfaces can
+    keep connections alive. Watchers that are told the same get the same objects.
+    Requires: the caller closes the generator when its client is gone.
+    Raises: `NotFound` for a conversation or a turn that does not exist; `Transient` when the store
+    cannot be read now.
+    After a crash: the stream of a conversation continues from the same position.
     """
 
     def conversation(
         self, conversation: ConversationId, *, after: Position | None
-    ) -> AsyncGenerator[Sequence[Told], None]: ...
+    ) -> AsyncGenerator[Sequence[Told], None]:
+        """Tell everything after a position; with None, the present state and then everything. After
+        `close` the stream ends where it is."""
 
-    def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[Grown, None]: ...
+    def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[Grown, None]:
+        """Tell a reply's text from its beginning, as it grows, and its end last.
 
-    def close(self) -> None: ...
+        Requires `is_fresh` only if nothing was awaited since the turn was accepted. Raises
+        `Transient` with the code `interrupted` after `close`, if the turn has not ended.
+        """
+
+    def close(self) -> None:
+        """End all streams. May be called at any time."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a look at everything stored has found."""
+    """Holds what a check of everything stored has found."""
 
     sessions: int
     violations: list[str]
 
 
 class Health(StrEnum):
-    """How a platform is doing, by what comes from it. SERVING: it talks to us. DEGRADED: it is
-    being connected. BLIND: it is lost, refuses us, or has said nothing for long."""
+    """Says how a platform is doing, judged by what comes from it. SERVING: something came lately.
+    DEGRADED: it is being connected for the first time. BLIND: the connection is lost or refused, or
+    nothing has come for long."""
 
     SERVING = "serving"
     DEGRADED = "degraded"
@@ -100,7 +118,8 @@ class Health(StrEnum):
 
 
 class PlatformView(msgspec.Struct, frozen=True, kw_only=True):
-    """`silent_s`: how long nothing at all has come from it."""
+    """Describes a configured platform. `silent_s` is for how long nothing at all has come from
+    it."""
 
     name: str
     account: str
@@ -109,50 +128,65 @@ class PlatformView(msgspec.Struct, frozen=True, kw_only=True):
     silent_s: int = 0
 
 
-class AgentView(msgspec.Struct, frozen=True, kw_only=True):
+class AgentView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describes a configured agent. `window` is the size of its model's window, in tokens, if the
+    model's server has named it, else 0."""
+
     name: str
     kind: str
+    model: str = ""
+    window: int = 0
 
 
 class Overseer(Protocol):
-    """Sees to what an operator's decision means for platforms and people.
+    """Carries out what an operator's decision means for platforms and people.
 
-    Guarantees: `platforms` are the configured ones. `take_again` offers a letter of that adapter's
-    once more. `review_access` ends the turns of people who may not speak any more, before it
-    returns.
+    Guarantees: when a method returns, what it was asked for has happened and is durable.
     Requires: nothing.
-    Raises: `take_again` raises `Rejected` where no node runs.
-    After a crash: nothing is kept.
+    Raises: `Transient` or `Ambiguous` when the store cannot take it now.
+    After a crash: nothing is kept; a turn whose person may not speak is refused before it begins.
     """
 
-    def platforms(self) -> list[PlatformView]: ...
+    def platforms(self) -> list[PlatformView]:
+        """Return the configured platforms."""
 
-    async def take_again(self, adapter: str, payload: str) -> None: ...
+    async def take_again(self, adapter: str, payload: str) -> None:
+        """Take a letter of this adapter once more. Raises `Rejected` if no node runs or the
+        platform is not configured, and otherwise whatever keeps the letter from being taken."""
 
-    async def review_access(self) -> None: ...
+    async def review_access(self) -> None:
+        """End the turns of people who may not speak any more. Returns after they have ended."""
 
 
 class Control(Overseer, Protocol):
-    """The node as a whole.
+    """Represents the node as a whole.
 
-    Guarantees: `request_drain` returns at once, the drain goes on by itself; with `then_restart`
-    the process comes back after it, with `is_replaced` another one takes its place.
+    Guarantees: those of `Overseer`; the methods added here return at once.
     Requires: nothing.
-    Raises: `resolve_agent` raises `Rejected` for a name that is not configured.
-    After a crash: nothing is kept.
+    Raises: as `Overseer`; `resolve_agent` raises `Rejected`.
+    After a crash: nothing is kept; a drain that was under way is not continued.
     """
 
     @property
-    def is_ready(self) -> bool: ...
+    def is_ready(self) -> bool:
+        """Tell whether the node serves: not before its start is done, nor during a drain, nor while
+        one of its pumps fails."""
 
     @property
-    def is_draining(self) -> bool: ...
+    def is_draining(self) -> bool:
+        """Tell whether a drain has begun."""
 
     @property
-    def running(self) -> int: ...
+    def running(self) -> int:
+        """Return how many turns run now."""
 
-    def agents(self) -> list[AgentView]: ...
+    def agents(self) -> list[AgentView]:
+        """Return the configured agents."""
 
-    def resolve_agent(self, name: str) -> str: ...
+    def resolve_agent(self, name: str) -> str:
+        """Return the name of a configured agent; an empty name means the default one. Raises
+        `Rejected` for a name that is not configured."""
 
-    def request_drain(self, *, then_restart: bool = False, is_replaced: bool = False) -> None: ...
+    def request_drain(self, *, then_restart: bool = False, is_replaced: bool = False) -> None:
+        """Ask for a drain, and return at once. With `then_restart` the process comes back after it;
+        with `is_replaced` another process takes its place."""

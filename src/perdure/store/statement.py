@@ -42,7 +42,7 @@ Op = Generator[Statement, Rows, T]
 MakeOp = Callable[[], Op[T]]
 
 
-def quoted(words: Iterable[str]) -> str:
+def sql_list(words: Iterable[str]) -> str:
     """Return constant words as a quoted list in brackets, for `IN (...)`. The words are never user
     input: they are not escaped."""
     inside = ", ".join(f"'{word}'" for word in words)
@@ -69,17 +69,6 @@ def one(kind: Callable[..., R], sql: str, *values: SqlValue) -> Op[R | None]:
 def exists(sql: str, *values: SqlValue) -> Op[bool]:
     """Tell whether a query returned a row, or whether an UPDATE with RETURNING changed one."""
     return bool((yield Statement(sql, values)))
-
-
-def rows(sql: str, *values: SqlValue) -> Op[Rows]:
-    """Return all rows of a query as plain tuples."""
-    return (yield Statement(sql, values))
-
-
-def row(sql: str, *values: SqlValue) -> Op[Row | None]:
-    """Return the first row of a query as a plain tuple, or None if there is no row."""
-    found = yield Statement(sql, values)
-    return found[0] if found else None
 
 
 def run(sql: str, *values: SqlValue) -> Op[None]:

@@ -29,6 +29,7 @@ from perdure.store.ports.outbox import StoredOutbox
 from perdure.store.ports.pacing import StoredPacing
 from perdure.store.ports.parked import StoredParked
 from perdure.store.ports.places import StoredPlaces
+from perdure.store.ports.room import StoredRoom
 from perdure.store.ports.stickers import StoredStickers
 from perdure.store.ports.turns import (
     StoredInbox,
@@ -63,6 +64,7 @@ class Store:
         self.turns = StoredTurns(driver, mint, node)
         self.nodes = StoredNodes(driver, mint, node)
         self.errands = StoredErrands(driver, mint, node)
+        self.room = StoredRoom(driver, mint, node)
         self.outbox = StoredOutbox(driver, mint, node)
         self.pacing = StoredPacing(driver, mint)
         self.handling = StoredHandling(driver, mint)

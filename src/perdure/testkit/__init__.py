@@ -1,1 +1,2 @@
-"""The testkit: fakes, contract suites and the crash simulator, shipped for adapter authors."""
+"""Holds what tests need: fakes, contract suites and the crash simulator. It is shipped for the
+authors of adapters."""

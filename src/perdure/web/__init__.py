@@ -1,1 +1,1 @@
-"""Serves the HTTP API, the web chat and the console."""
+"""Serves the HTTP API and the web chat."""

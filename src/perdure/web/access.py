@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from perdure.domain.errors import PerdureError, Rejected
+from perdure.domain.errors import PerdureError, Rejected, Transient
 from perdure.domain.people.quotas import OverQuota
 from perdure.domain.text import storable
 from perdure.ports.people.principals import Principal, Principals
@@ -24,7 +24,6 @@ from perdure.web.endpoints import require_operator
 from perdure.web.http.answers import Handler, json_response
 from perdure.web.http.callers import Callers
 from perdure.web.http.doorway import sign_in
-from perdure.web.http.shared_question import LOOK_S
 
 PRINCIPAL: Final = web.RequestKey("principal", Principal)
 HEALTH: Final = "/healthz"
@@ -35,6 +34,12 @@ ALWAYS: Final = OPEN | {"/api/status", "/api/drain"}
 # How long a looked-up token is trusted without asking the store again. A revocation by another node
 # takes effect within this time.
 REMEMBERED_S: Final = 2.0
+# While the store cannot be asked, a token is believed that was valid so recently before.
+BELIEVED_S: Final = 3600.0
+# How long those paths wait to learn whether the store can be asked: longer than it takes until a
+# database that hangs counts as being in trouble, and only a moment once it does.
+LOOK_S: Final = 2.5
+LOOK_AGAIN_S: Final = 0.1
 REMEMBERED_MAX: Final = 10_000
 # Wrong tokens from one address are logged at most once in this time, so that guessing cannot flood
 # the log.
@@ -43,8 +48,8 @@ log = structlog.get_logger("web")
 
 
 class TokenCheck:
-    """Looks up tokens, and remembers each answer for `REMEMBERED_S`. A revocation on this node
-    clears what is remembered at once."""
+    """Looks up tokens, and trusts each answer for `REMEMBERED_S`. A revocation on this node clears
+    what is remembered at once. An older answer counts only while the store cannot be asked."""
 
     def __init__(
         self,
@@ -72,8 +77,12 @@ class TokenCheck:
         The request that revoked the token (`by`) is spared, so that it gets its answer."""
         self._revocations += 1
         self._known.clear()
+        await self._cut_revoked(by=by)
+
+    async def _cut_revoked(self, *, by: web.Request | None = None) -> None:
         for token in list(self._requests):
             if await self._principals.by_token(token) is None:
+                self._known.pop(token, None)
                 for request in list(self._requests.get(token, {}).values()):
                     if request is not by and request.transport is not None:
                         request.transport.abort()
@@ -87,12 +96,21 @@ class TokenCheck:
                 with suppress(
                     PerdureError
                 ):  # the store is down: validity is unknown, so look again later
-                    await self.revoked()
+                    self._forget_old()
+                    await self._cut_revoked()
 
         looking = asyncio.create_task(look())  # noqa: TID251 - it ends with the application
         yield
         looking.cancel()
         await asyncio.wait({looking})
+
+    def _forget_old(self) -> None:
+        """Forget what was looked up long ago. Nothing is forgotten while the store is in trouble,
+        because nothing could be looked up again."""
+        if not self._condition.trouble:
+            oldest_s = self._clock.monotonic_s() - BELIEVED_S
+            for token in [each for each, (at_s, _) in self._known.items() if at_s < oldest_s]:
+                del self._known[token]
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -109,7 +127,13 @@ class TokenCheck:
         if path == "/" or path.startswith("/static/"):
             return await handler(request)
         with self._under_way(token, request):
-            principal = request[PRINCIPAL] = await self._principal(request, token)
+            try:
+                principal = request[PRINCIPAL] = await self._principal(request, token)
+            except Transient:
+                if path != HEALTH:
+                    raise
+                # The process lives, and more than that is told only to those we know.
+                return json_response({"status": "ok"})
             sign_in(request, is_operator=principal.is_operator)
             return await self._within_quota(request, handler, principal)
 
@@ -175,18 +199,27 @@ class TokenCheck:
         known = self._known.get(token)
         if known is not None and now - known[0] < REMEMBERED_S:
             return known[1]
-        if known is not None and path in ALWAYS and await self._condition.look(within_s=LOOK_S):
+        if path in ALWAYS and (trouble := await self._trouble()):
             # Whether the token is still valid cannot be known, and neither a probe nor a stop may
             # fail because of that.
+            if known is None:
+                raise Transient(f"{trouble} (until then nobody knows whose token this is)")
             return known[1]
         revocations = self._revocations
         principal = await self._principals.by_token(token)
+        if principal is None:
+            self._known.pop(token, None)
         # A revocation during the lookup makes the answer stale, so it is not remembered.
         if principal is not None and revocations == self._revocations:
             if len(self._known) >= REMEMBERED_MAX:
                 self._known.clear()
             self._known[token] = (now, principal)
         return principal
+
+    async def _trouble(self) -> str:
+        """Return why the store cannot be asked, or an empty string."""
+        within_s = LOOK_AGAIN_S if self._condition.trouble else LOOK_S
+        return await self._condition.look(within_s=within_s)
 
 
 def operator_of(request: web.Request) -> Principal:

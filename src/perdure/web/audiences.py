@@ -5,10 +5,10 @@ from typing import TypeVar
 
 import msgspec
 
-from perdure.domain.journal.events import Recorded, TurnSettled
+from perdure.domain.journal.events import AssistantSaid, Recorded, TurnSettled
 from perdure.domain.journal.records import PartView
 from perdure.domain.outcomes import Outcome
-from perdure.domain.turn.endings import Audience, reach_as_told, told
+from perdure.domain.turn.endings import Audience, reach_as_told, visible_reason
 from perdure.ports.people.principals import Principal
 from perdure.ports.records.history import Explanation
 
@@ -28,13 +28,18 @@ def as_told(ending: S, audience: Audience) -> S:
         return ending
     outcome = getattr(ending, "outcome", None)
     reason = getattr(ending, "reason", "")
-    shown = told(Outcome(outcome) if outcome else None, reason, detail, audience)
+    shown = visible_reason(Outcome(outcome) if outcome else None, reason, detail, audience)
     return msgspec.structs.replace(ending, detail=shown)
 
 
 def event_as_told(recorded: Recorded, audience: Audience) -> Recorded:
-    """Return a journal event with only what this audience may read of a settlement."""
+    """Return a journal event with only what this audience may read: of a settlement, and of what
+    the model said. Only operators see its thoughts."""
     event = recorded.event
+    if isinstance(event, AssistantSaid) and audience is not Audience.OPERATORS:
+        return msgspec.structs.replace(
+            recorded, event=msgspec.structs.replace(event, thoughts=None)
+        )
     if not isinstance(event, TurnSettled):
         return recorded
     reach = reach_as_told(event.reach, audience)

@@ -38,7 +38,7 @@ class AmendIn(msgspec.Struct, forbid_unknown_fields=True):
 
 class MessageOut(msgspec.Struct, omit_defaults=True):
     """Says what became of a message. `duplicate` is true if it was accepted before; `reply` is the
-    answer to a command."""
+    answer to a command, and `choices` are commands that it offers."""
 
     message: str
     session: str
@@ -48,6 +48,7 @@ class MessageOut(msgspec.Struct, omit_defaults=True):
     effect: str | None = None
     command: str | None = None
     reply: str | None = None
+    choices: tuple[str, ...] = ()
 
 
 class ConversationOut(msgspec.Struct, omit_defaults=True):

@@ -1,7 +1,9 @@
-"""Programs that call `/v1`: alone or in a conversation, streamed or not, with a key or without.
+"""Runs programs that call `/v1`: alone or in a conversation, streamed or not, with a key or
+without.
 
-Some hang up in the middle. Whoever has a key repeats the call under it until the turn has ended,
-and once more afterwards: it must always be the same turn, and in the end the same answer.
+Some hang up in the middle. A program with a key repeats the call under it until the turn has ended,
+and sometimes once more afterwards. It must always get the same turn, and in the end the same
+answer.
 """
 
 import asyncio
@@ -13,13 +15,13 @@ import msgspec
 from tests.fault.soak.line import AGAIN_S, GONE, PATIENCE_S, Acknowledged, Line
 
 PAUSE_S = (0.3, 3.0)
-# The turn is over, though without an answer: these errors stay the same however often one asks.
+# The turn is over without an answer: these errors stay the same however often the call is repeated.
 # `interrupted` is not among them: the turn goes on after the start, and then a repeat is answered.
 ENDED = {"provider_failed", "rate_limit_exceeded", "suspended", "refused"}
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """One reply as it reached the caller. `is_final`: the turn behind it is over."""
+    """Holds one reply as it reached the caller. `is_final` tells that its turn is over."""
 
     turn: str
     text: str
@@ -27,7 +29,7 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class Caller:
-    """Makes one call after the other; every second one in a conversation of this caller's."""
+    """Makes one call after the other, about half of them in a conversation of this caller's."""
 
     def __init__(self, line: Line, name: str) -> None:
         self.acknowledged: list[Acknowledged] = []
@@ -130,7 +132,7 @@ class Caller:
         return self._streamed(turn, told)
 
     def _streamed(self, turn: str, told: bytes) -> Heard:
-        """Join a stream. One that ends with an error is told apart by whether its turn is over."""
+        """Join a stream. One that ends with an error is final if its turn is over."""
         data = [line[6:] for line in told.decode().splitlines() if line.startswith("data: ")]
         is_done = bool(data) and data[-1] == "[DONE]"
         chunks = [json.loads(each) for each in data if each != "[DONE]"]

@@ -1,11 +1,12 @@
-"""People on a chat platform: a Bot API server that repeats, loses answers and asks for patience."""
+"""Runs people on a chat platform: a Bot API server that repeats updates, loses answers and asks for
+waits."""
 
 import asyncio
 
 from tests.fault.soak.line import Line
 from tests.fault.soak.model import END
 
-from perdure.testkit.peers.bot_api import BotApi, BotApiFault
+from perdure.testkit.peers.telegram.bot_api import BotApi, BotApiFault
 
 PAUSE_S = (1.0, 9.0)
 COMMANDS = ("/stop", "/retry", "/undo", "/new", "/usage")
@@ -20,7 +21,7 @@ FAULTS = (
 
 
 class Chatter:
-    """Writes in one private chat; what was written there once may be told to the bot again."""
+    """Writes in one private chat. A message that was written there may be sent to the bot again."""
 
     def __init__(self, line: Line, api: BotApi, chat: int) -> None:
         self.chat = chat
@@ -60,10 +61,10 @@ class Chatter:
         self._line.tally.counts["chat messages"] += 1
 
     async def receipts(self) -> set[str]:
-        """Return the names of all messages of the bot's that stand in the chat."""
+        """Return the receipts of all messages that the bot shows in the chat."""
         return {f"{self.chat}/{shown.id}" for shown in await self._api.shown(self.chat)}
 
     async def answers_shown_twice(self) -> list[str]:
-        """Return the whole answers that stand in the chat more than once."""
+        """Return the complete answers that the chat shows more than once."""
         texts = [shown.text for shown in await self._api.shown(self.chat) if END in shown.text]
         return sorted({text for text in texts if texts.count(text) > 1})

@@ -1,4 +1,5 @@
-"""What a gateway costs the machine, as the kernel tells it, and what its log says."""
+"""Measures what a gateway costs the machine, as the kernel counts it, and counts what its log
+says."""
 
 import json
 import re
@@ -8,17 +9,17 @@ from pathlib import Path
 import msgspec
 import psutil
 
-# How much more than a fresh process one may cost that has worked for long.
+# How much more than a fresh process a process may cost after a long time of work.
 MORE_MB, MORE_DESCRIPTORS, MORE_THREADS = 20.0, 8, 8
-# How busy a process may be that has nothing to do. One that looks for work without a pause, or
-# tries something again and again, is far above.
+# How busy a process may be that has nothing to do. A process that looks for work without a pause,
+# or retries something again and again, is far above.
 IDLE_PERCENT = 10.0
 _NUMBERS = re.compile(r"[0-9a-z]*[0-9][0-9a-z]*")
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """The resident memory, descriptors and threads of one process, and the share of a core that it
-    has used since the look before."""
+    """Holds the resident memory, descriptors and threads of one process, and the share of a core
+    that it has used since the last look."""
 
     resident_mb: float
     descriptors: int
@@ -43,7 +44,7 @@ def cost_of(process: psutil.Process) -> Cost:
 
 
 def excess(cost: Cost, fresh: Cost) -> list[str]:
-    """Name what an idle process has kept that a fresh one would not have."""
+    """Name what an idle process has kept that a fresh process would not have."""
     kept = {
         "MB": (cost.resident_mb, fresh.resident_mb + MORE_MB),
         "descriptors": (cost.descriptors, fresh.descriptors + MORE_DESCRIPTORS),
@@ -56,7 +57,7 @@ def excess(cost: Cost, fresh: Cost) -> list[str]:
 
 
 def log_lines(home: Path) -> Counter[str]:
-    """Count the lines of all log files by level and kind; ids and numbers make no new kind."""
+    """Count the lines of all log files by level and kind. Ids and numbers make no new kind."""
     kinds: Counter[str] = Counter()
     for path in sorted((home / "logs").glob("*.log*")):
         for line in path.read_text("utf-8", "replace").splitlines():
@@ -66,7 +67,8 @@ def log_lines(home: Path) -> Counter[str]:
 
 
 def tracebacks(home: Path) -> Counter[str]:
-    """Count the tracebacks in all log files by the error and our own line that it passed last."""
+    """Count the tracebacks in all log files by the error and the last line of this project that it
+    passed."""
     kinds: Counter[str] = Counter()
     for path in sorted((home / "logs").glob("*.log*")):
         for line in path.read_text("utf-8", "replace").splitlines():

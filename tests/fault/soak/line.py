@@ -1,7 +1,7 @@
-"""A connection to a gateway that may be dead, starting, draining or frozen at any moment.
+"""Connects to a gateway that may be dead, starting, draining or frozen at any moment.
 
-Whoever speaks through a line repeats what was not answered, as a careful client does, and gives up
-after a while: a gateway that answers nobody for that long is a failure of the soak.
+A line repeats what was not answered, as a careful client does, and gives up after a while. A
+gateway that answers nobody for that long fails the soak.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from perdure.testkit.http import Client
+from perdure.testkit.processes.http import Client
 
 GONE = (aiohttp.ClientError, ConnectionError, TimeoutError, asyncio.IncompleteReadError)
-# The gateway may be busy, may be going, or may not know whether it has stored something.
+# The gateway may be busy, may be stopping, or may not know whether it has stored something.
 NOT_NOW = (429, 503)
 PATIENCE_S = 120.0
 ANSWER_S = 30.0
@@ -24,7 +24,8 @@ AGAIN_S = 0.1
 
 
 class Tally:
-    """What the traffic has seen: counts for the table, and faults, which must stay empty."""
+    """Counts what the traffic has seen, for the table, and collects faults, of which there must be
+    none."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -56,7 +57,7 @@ class Line:
         body: object = None,
         raw: bytes | None = None,
     ) -> tuple[int, dict[str, Any]]:
-        """Call again and again until an answer comes that is wanted."""
+        """Repeat a call until an answer with one of the wanted codes comes."""
         seen = ""
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -95,8 +96,8 @@ class Line:
 
 
 class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gateway has promised to keep: the ids it gave to one message, call or command. A
-    call is told its turn only; a command may have none. A steer may end up in another turn."""
+    """Holds the ids that the gateway gave to one message, call or command, and so promised to keep.
+    A call is only told its turn; a command may have no turn. A steer may end up in another turn."""
 
     external_id: str
     turn: str | None

@@ -1,10 +1,11 @@
-"""The model of the soak: it streams, calls tools, is slow, fails, and goes away for a while."""
+"""Plays the model of the soak: it streams, calls tools, is slow, fails, and goes away for a
+while."""
 
 import asyncio
 import random
 
 from perdure.ports.system.clock import Clock
-from perdure.testkit.model_script import (
+from perdure.testkit.models.model_script import (
     Reply,
     ScriptedRequest,
     call_tools,
@@ -14,15 +15,15 @@ from perdure.testkit.model_script import (
     slow,
     status,
 )
-from perdure.testkit.model_server import ModelServer
+from perdure.testkit.models.model_server import ModelServer
 
-# Only an answer that was sent whole ends with this word.
+# Only an answer that was sent completely ends with this word.
 END = "that-is-all."
 PACES_MS = (0, 0, 2, 10, 40)
 
 
 class MoodyModel:
-    """Answers with words that nobody else ever says: the number of the request is in each."""
+    """Answers with words that occur nowhere else: each holds the number of the request."""
 
     def __init__(self, dice: random.Random, clock: Clock) -> None:
         self.server = ModelServer(self._reply, requests_max=0)
@@ -30,7 +31,7 @@ class MoodyModel:
         self._clock = clock
 
     async def go_away(self, seconds: float) -> None:
-        """Close the server with everything that is in flight, and open it again on its port."""
+        """Close the server with everything that it is answering, and open it again on its port."""
         await self.server.__aexit__(None, None, None)
         try:
             await self._clock.sleep(seconds)

@@ -1,7 +1,7 @@
-"""People who write over the native API, and those who read along.
+"""Runs people who write over the native API, and people who read along.
 
-Each person has one conversation and one line. Nothing that a person says is given up before it is
-acknowledged, and everything that was acknowledged is kept for the comparison at the end.
+Each person has one conversation and one line. A person repeats each message until it is
+acknowledged, and keeps every acknowledgement for the comparison at the end.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Person:
             await self._stop(accepted["turn"])
 
     async def write(self, text: str, **more: object) -> dict[str, Any]:
-        """Say something under an id of its own, and repeat it at random: nothing may change."""
+        """Say something under a new id, and repeat it at random: the answer must stay the same."""
         client_id = f"{self.name}-{next(self._numbers)}"
         body = {"text": text, "id": client_id, **more}
         if self._dice.random() < 0.10:
@@ -77,14 +77,15 @@ class Person:
         return accepted
 
     async def repeat_some(self) -> None:
-        """Say a few things again that were said long ago, by a process that is gone perhaps."""
+        """Repeat a few messages that were said long ago, perhaps to a process that has died
+        since."""
         for body, first in self._dice.sample(self._said, min(3, len(self._said))):
             await self._repeat(body, first)
 
     async def _repeat(self, body: dict[str, object], first: dict[str, Any]) -> None:
         _, again = await self._line.call("POST", self._path, (202,), body=body)
         self._line.tally.counts["repeats"] += 1
-        # What a turn never took in is answered in a turn of its own, and a repeat names that one.
+        # A steer that its turn never read is answered in a new turn, and a repeat names that one.
         for key in ("message",) if first["effect"] == STEERED else ("message", "turn"):
             if again.get(key) != first[key]:
                 self._line.tally.fault(f"{self.name}: {body['id']}: {first} became {again}")
@@ -92,7 +93,8 @@ class Person:
             self._line.tally.fault(f"{self.name}: {body['id']} was taken twice: {again}")
 
     async def _write_a_burst(self) -> None:
-        """Write several messages at once, of which all but one wait; change or remove the last."""
+        """Write several messages at once, of which all but one wait, and change or remove the
+        last."""
         for _ in range(self._dice.randrange(1, 3)):
             await self.write(self._words())
         last = await self.write(self._words())
@@ -122,7 +124,7 @@ class Person:
 
 
 class Watcher:
-    """Reads one conversation along, goes away and comes back where it left."""
+    """Reads along in one conversation, goes away, and continues from its last event."""
 
     def __init__(self, line: Line, person: Person) -> None:
         self.shown: dict[str, str] = {}
@@ -137,7 +139,7 @@ class Watcher:
             await self._line.pause(self._line.dice.uniform(0.1, 8.0))
 
     async def watch_for(self, seconds: float) -> None:
-        """Listen for so long. A connection that is lost is one more way to leave."""
+        """Listen for so long. A lost connection only ends the listening earlier."""
         try:
             async with asyncio.timeout(seconds), self._events() as events:
                 self._line.tally.counts["watchers"] += 1

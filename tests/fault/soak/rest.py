@@ -1,4 +1,4 @@
-"""What must be true of the stored rows once nobody writes any more."""
+"""Checks what must be true of the stored rows once nobody writes any more."""
 
 import asyncio
 import contextlib
@@ -12,11 +12,11 @@ import asyncpg
 import msgspec
 from tests.fault.soak.line import Acknowledged
 
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.processes.process import GatewayProcess
 
 VERIFY_S = 300.0
 
-# Rows of work that is under way. At rest there is none of any kind.
+# Rows of unfinished work. At rest there are none.
 UNDER_WAY = {
     "turns": "SELECT count(*) FROM turns WHERE state <> 'settled'",
     "parts": "SELECT count(*) FROM outbox WHERE state IN ('pending', 'attempting')",
@@ -73,7 +73,8 @@ class PostgresDatabase:
 
 
 async def verify(gateway: GatewayProcess) -> str:
-    """Run `perdure verify` on the gateway's home, which may be alive; return what is not sound."""
+    """Run `perdure verify` on the home of a gateway, which may be running. Returns what it found
+    broken."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "perdure", "--home", str(gateway.home), "verify"),
         stdout=asyncio.subprocess.PIPE,
@@ -101,7 +102,7 @@ async def outcomes(database: Database) -> dict[str, int]:
 
 
 async def answer_times_s(database: Database) -> list[float]:
-    """Return how long after their messages came turns were over, the shortest first."""
+    """Return how long after its message each turn ended, the shortest time first."""
     sql = "SELECT settled_at - queued_at FROM turns WHERE settled_at IS NOT NULL ORDER BY 1"
     return [took_ms / 1000 for (took_ms,) in await database.rows(sql)]
 
@@ -112,8 +113,8 @@ async def part_states(database: Database) -> dict[str, int]:
 
 
 async def troubles(database: Database) -> int:
-    """Count what operators may want to read of: turns that did not end well, and attempts that were
-    cut short."""
+    """Count what operators may want to read about: turns that did not end well, and attempts that
+    were cut short."""
     turns = await database.rows(
         "SELECT count(*) FROM turns WHERE outcome NOT IN ('done', 'stopped', 'superseded')"
     )
@@ -124,8 +125,9 @@ async def troubles(database: Database) -> int:
 
 
 class Posted(msgspec.Struct, frozen=True):
-    """What the outbox says of a platform: the receipts of all messages, those of messages that
-    nobody took away again, and how many more messages may have arrived without a receipt."""
+    """Holds what the outbox says of a platform: the receipts of all messages, the receipts of
+    messages that were not deleted again, and how many more messages may have arrived without a
+    receipt."""
 
     receipts: set[str]
     standing: set[str]
@@ -146,7 +148,7 @@ async def read_posted(database: Database) -> Posted:
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """The rows that acknowledgements are compared with."""
+    """Holds the rows that acknowledgements are compared with."""
 
     inbox: dict[tuple[str, str, str], tuple[str, str | None]]
     settled: set[str]
@@ -155,9 +157,9 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 async def read_stored(database: Database) -> Stored:
-    """Read what came in, what became of it, and what was answered.
+    """Read what came in, how it ended, and what was answered.
 
-    `begun` holds the turns that a message became the question of, or was handed to. A turn that
+    `begun` holds for each message the turns that asked it, and those it was handed to. A turn that
     asks the same message again, as a retry does, has an `origin` and is left out.
     """
     inbox = {

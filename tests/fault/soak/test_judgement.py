@@ -1,4 +1,4 @@
-"""The soak's own judgement: whatever breaks a promise is named, and what keeps it is not."""
+"""Checks the soak's own judgement: it names everything that breaks a promise, and nothing else."""
 
 import pytest
 from tests.fault.soak.gauges import Cost, excess

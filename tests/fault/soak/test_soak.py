@@ -1,4 +1,5 @@
-"""A gateway under mixed traffic for minutes, killed, stopped and frozen, and then looked at.
+"""Runs a gateway under mixed traffic for minutes, kills, stops and freezes it, and then inspects
+it.
 
 A hundred people write over the native API, programs call `/v1`, watchers come and go, and others
 chat on a platform. The model is slow, fails and goes away. For the first part of the time the
@@ -29,9 +30,9 @@ from tests.fault.soak.people import Person, Watcher
 from tests.fault.soak.storm import Storm
 
 from perdure.app.wiring.system import SystemClock
-from perdure.testkit.http import Client
-from perdure.testkit.peers.bot_api import BotApi
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.peers.telegram.bot_api import BotApi
+from perdure.testkit.processes.http import Client
+from perdure.testkit.processes.process import GatewayProcess
 
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
 SOAK_S = float(os.environ.get("PERDURE_SOAK_S", "600"))
@@ -40,20 +41,20 @@ DEADLY = 0.6
 PEOPLE, CALLERS, WATCHERS, CHATTERS = 100, 10, 12, 10
 FIRST_CHAT = 4200
 REST_S = 180.0
-# Half of the turns are over within this time, though one call of the model in ten fails.
+# Half of the turns are over within this time, although one model call in ten fails.
 TYPICAL_S = 3.0
 IDLE_S = 120.0
-# So many looks, a second apart, at which the number of descriptors must be the same: connections
-# to the model are kept for up to 30 s.
+# The number of looks, a second apart, at which the number of descriptors must be the same:
+# connections to the model are kept for up to 30 s.
 CALM = 35
 # The log tells of each strike, and of each turn that failed or was interrupted. It must not grow
-# with what went well.
+# with turns that went well.
 LINES_PER_STRIKE = 30
 CLOCK = SystemClock()
 
 
 class Soak:
-    """All that takes part: the traffic, whoever strikes, and what both have seen."""
+    """Holds everything that takes part: the traffic, the strikes, and what both have seen."""
 
     def __init__(self, client: Client, model: MoodyModel, api: BotApi, seed: int) -> None:
         self.gateway = client.gateway
@@ -106,7 +107,8 @@ class Soak:
         self.note("traffic", dict(sorted(self.tally.counts.items())))
 
     async def warm_up(self) -> None:
-        """Let each kind of traffic through the process once, as before a look at its cost."""
+        """Send each kind of traffic through the process once, so that its cost can be compared
+        later."""
         async with asyncio.TaskGroup() as group:
             for person in self.people:
                 group.create_task(person.write("warm up"))
@@ -118,7 +120,8 @@ class Soak:
                 chatter.say("warm up")
 
     async def until_at_rest(self, database: rest.Database) -> dict[str, int]:
-        """Wait until no row is under way and the platform has handed everything over."""
+        """Wait until no row is unfinished and the platform has handed over every update. Returns
+        what is left."""
         ends_at = CLOCK.monotonic_s() + REST_S
         while True:
             left = await rest.counted(database, rest.UNDER_WAY)
@@ -128,8 +131,9 @@ class Soak:
             await CLOCK.sleep(0.5)
 
     async def cost_at_rest(self, fresh: gauges.Cost | None = None) -> gauges.Cost:
-        """Return what the idle process costs once its connections are closed, or, compared with a
-        fresh one, once it costs no more than it may. Letting go of memory may take a while."""
+        """Return the cost of the idle process once its connections are closed. If it is compared
+        with a fresh process, wait until it costs no more than it may: freeing memory may take a
+        while."""
         process = psutil.Process(self.gateway.pid)
         costs = [gauges.cost_of(process)]
         ends_at = CLOCK.monotonic_s() + IDLE_S
@@ -181,7 +185,7 @@ def database(soak: Soak, store_section: str) -> rest.Database:
 
 @pytest.fixture
 def told(soak: Soak, record_property: Callable[[str, object], None]) -> Iterator[None]:
-    """Print the table at the end of the run, whatever came of the test."""
+    """Print the table at the end of the run, whether the test passes or not."""
     yield
     width = max(len(what) for what, _ in soak.table)
     record_property("table", "\n".join(f"{what:<{width}}  {seen}" for what, seen in soak.table))
@@ -201,7 +205,7 @@ async def judge_the_chats(soak: Soak, database: rest.Database) -> list[str]:
 
 
 async def judge_the_pace(soak: Soak, database: rest.Database) -> list[str]:
-    """Look whether the failures of some turns have held up the others."""
+    """Report if the failures of some turns have delayed the others."""
     times = await rest.answer_times_s(database)
     typical_s, late_s = median(times), times[int(0.95 * len(times))]
     told = f"p50 {typical_s:.2f} s, p95 {late_s:.2f} s, max {times[-1]:.2f} s"

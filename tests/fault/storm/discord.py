@@ -1,4 +1,5 @@
-"""Discord in the storm: simcord's world behind sockets; direct messages, a channel, and threads."""
+"""Puts Discord into the storm: simcord's world behind sockets, with direct messages, a channel, and
+threads."""
 
 import asyncio
 import json
@@ -8,15 +9,16 @@ from aiohttp import web
 from simcord.backend.models import Channel
 from tests.fault.storm.platform import Sent, Spot
 
-from perdure.testkit.faulty_proxy import PlatformRequest
+from perdure.testkit.peers.discord.simcord_server import TOKEN, SimcordServer
 from perdure.testkit.peers.shown import ShownMessage
-from perdure.testkit.peers.simcord_server import TOKEN, SimcordServer
+from perdure.testkit.processes.faulty_proxy import PlatformRequest
 
 WORLD_WIDE = "typing"
 
 
 class DiscordRules:
-    """A wait is for the channel, but for one kind of call, which is told that it is for all."""
+    """Tells Discord's waits: a wait is for the channel, except for one kind of call, whose wait is
+    for the whole account."""
 
     def read(self, method: str, path: str, body: bytes) -> PlatformRequest:
         parts = unquote(path).split("/channels/")[-1].split("/")

@@ -1,4 +1,4 @@
-"""Compares what was sent, stored and shown. Whatever nobody can explain is named.
+"""Compares what was sent, stored and shown, and names everything that cannot be explained.
 
 An answer is whole if the words that stand in the chat under receipts of its turn are those that the
 model has said in it, once and in order, less the words of parts that are parked. A message of the
@@ -14,11 +14,11 @@ from tests.fault.storm.model import Word, words_in
 from tests.fault.storm.platform import Sent, Spot
 from tests.fault.storm.stored import Stored, Turn
 
-from perdure.testkit.faulty_proxy import ProxiedCall
+from perdure.testkit.processes.faulty_proxy import ProxiedCall
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """A message of the bot's that stands in a chat at the end."""
+    """Holds a message of the bot's that stands in a chat at the end."""
 
     receipt: str
     words: list[Word]
@@ -28,7 +28,7 @@ Shown = Mapping[Spot, Sequence[Seen]]
 
 
 class Verdict:
-    """`counts` for the table, `broken` must be empty."""
+    """Holds `counts` for the table, and `broken`, which must be empty."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -51,7 +51,8 @@ def judge(
 
 
 def _judge_end(sent: Sent, stored: Stored, verdict: Verdict) -> None:
-    """Each message ends in exactly one way. One that was deleted may never have been told of."""
+    """Check that each message ended in exactly one way. A deleted one may never have reached the
+    gateway."""
     name, turn = f"n{sent.number}", stored.inbox.get(sent.name)
     ends = (sent.name in stored.inbox) + (sent.name in stored.ended)
     if ends != 1 and not (sent.is_deleted and not ends):
@@ -93,7 +94,7 @@ def _compared(turn: Turn, seen: Sequence[Seen], *, is_edited: bool) -> tuple[str
     """Return the line of the table that an answer belongs to, and what is wrong with it."""
     own = [word for each in seen if each.receipt in turn.receipts for word in each.words]
     strays = [each for each in seen if each.receipt not in turn.receipts]
-    if is_edited:  # an answer that was taken back may stand there still
+    if is_edited:  # an answer that was taken back may still be shown
         strays = [each for each in strays if set(each.words) & set(turn.said)]
     visible = [word for each in seen for word in each.words if word in set(turn.said)]
     parked = {word for part in turn.parked for word in part.words if part.step != "bubble"}
@@ -121,7 +122,7 @@ def _judge_order(
     calls: Sequence[ProxiedCall],
     verdict: Verdict,
 ) -> None:
-    """The answers of one conversation stand, and were asked for, one after the other."""
+    """Check that the answers of one conversation were sent, and are shown, one after the other."""
     talks: dict[Spot, list[int]] = defaultdict(list)
     for each in sent:
         if not each.is_edited:
@@ -151,7 +152,7 @@ def _is_owned(seen: Seen, stored: Stored) -> bool:
 
 
 def _instants(calls: Sequence[ProxiedCall]) -> tuple[dict[int, float], dict[int, float]]:
-    """Return when the first and the last call came that shows words of each answer."""
+    """Return the time of the first and of the last call that shows words of each answer."""
     first: dict[int, float] = {}
     last: dict[int, float] = {}
     for call in calls:

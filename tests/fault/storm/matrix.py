@@ -1,4 +1,5 @@
-"""Matrix in the storm: a real Synapse; direct rooms, a room of several people, and a thread."""
+"""Puts Matrix into the storm: a real Synapse with direct rooms, a room of several people, and a
+thread."""
 
 import json
 from urllib.parse import unquote
@@ -6,16 +7,16 @@ from urllib.parse import unquote
 from aiohttp import web
 from tests.fault.storm.platform import Sent, Spot
 
-from perdure.testkit.faulty_proxy import PlatformRequest
-from perdure.testkit.peers.matrix_person import MatrixPerson
+from perdure.testkit.peers.matrix.matrix_person import MatrixPerson
+from perdure.testkit.peers.matrix.synapse import MatrixControl
 from perdure.testkit.peers.shown import ShownMessage, wait_until
-from perdure.testkit.peers.synapse import MatrixControl
+from perdure.testkit.processes.faulty_proxy import PlatformRequest
 
 ACTS = ("send", "redact", "typing")
 
 
 class MatrixRules:
-    """The homeserver counts what an account sends, wherever that goes."""
+    """Tells the homeserver's waits, which are for the whole account."""
 
     def read(self, method: str, path: str, body: bytes) -> PlatformRequest:
         room, _, rest = path.partition("/rooms/")[2].partition("/")
@@ -94,7 +95,7 @@ class MatrixStorm:
         return await self._people[sent.person].delete(sent.spot.place, sent.name)
 
     async def disturb(self, sent: Sent) -> str:
-        return ""  # a sync whose answer is lost brings everything again
+        return ""  # a sync whose answer was lost already brings everything again
 
     async def shown(self, spot: Spot) -> list[tuple[str, ShownMessage]]:
         reader = self._people[spot.people[0]]

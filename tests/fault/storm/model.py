@@ -1,7 +1,7 @@
-"""The model of the storm: long, slow and short answers in words that nobody else ever says.
+"""Plays the model of the storm: long, slow and short answers in words that occur nowhere else.
 
 Each word tells which message it answers, in which wording, by which request, and where it stands in
-the answer. So whatever is seen anywhere says where it belongs.
+the answer. So every word that is seen anywhere tells where it belongs.
 """
 
 import random
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from perdure.testkit.model_script import Reply, ScriptedRequest, say, slow, text_of
-from perdure.testkit.model_server import ModelServer
+from perdure.testkit.models.model_script import Reply, ScriptedRequest, say, slow, text_of
+from perdure.testkit.models.model_server import ModelServer
 
 _QUESTION = re.compile(r"\bn(\d+)v(\d+)\b")
 _WORD = re.compile(r"\bn(\d+)v(\d+)r(\d+)w(\d+)\b")
@@ -37,7 +37,7 @@ def words_in(text: str) -> list[Word]:
 
 
 def asked_in(text: str) -> int | None:
-    """Return the number of the message that a text is, or begins with."""
+    """Return the number of the message that is in a text, or None if there is none."""
     found = _QUESTION.search(text)
     return int(found[1]) if found else None
 

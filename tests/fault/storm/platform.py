@@ -1,17 +1,18 @@
-"""A chat platform as the storm uses it: where people write, and how its requests are read."""
+"""Describes a chat platform as the storm uses it: where people write, and how its requests are
+read."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 
-from perdure.testkit.faulty_proxy import PlatformRules
 from perdure.testkit.peers.shown import ShownMessage
+from perdure.testkit.processes.faulty_proxy import PlatformRules
 
 
 class Spot(msgspec.Struct, frozen=True):
-    """Where one conversation is held: a place, a thread of it, and who writes there. `calmness`:
-    by how much less is written where the platform's pace would not take more."""
+    """Describes where one conversation is held: a place, a thread of it, and who writes there.
+    `calmness` multiplies the pauses, where the platform's pace would not take more."""
 
     place: str
     thread: str = ""
@@ -20,8 +21,8 @@ class Spot(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, kw_only=True):
-    """One message of a person's. `number` is in its words; `name` is what the gateway calls it (its
-    external id)."""
+    """Holds one message of a person. `number` is in its words; `name` is its external id in the
+    gateway."""
 
     number: int
     spot: Spot
@@ -29,12 +30,12 @@ class Sent(msgspec.Struct, kw_only=True):
     name: str
     is_edited: bool = False
     is_deleted: bool = False
-    # What the updates that changed it are called, or begin with.
+    # The external ids of the updates that changed it, or their beginnings.
     changes: list[str] = msgspec.field(default_factory=list)
 
 
 class Stormy(Protocol):
-    """One platform with people on it."""
+    """Describes one platform with people on it."""
 
     @property
     def url(self) -> str: ...
@@ -47,7 +48,8 @@ class Stormy(Protocol):
 
     @property
     def long_words(self) -> int:
-        """How long answers get: longer than one message, where that is not too long."""
+        """Return how many words the longest answers have: more than one message holds, where that
+        is not too much."""
         ...
 
     def section(self, url: str) -> str:
@@ -59,22 +61,23 @@ class Stormy(Protocol):
         ...
 
     async def write(self, spot: Spot, person: str, text: str) -> str:
-        """Let a person write; return the message's name."""
+        """Let a person write. Returns the message's external id."""
         ...
 
     async def edit(self, sent: Sent, text: str) -> str:
-        """Change a message. Return what the update is called, or begins with; nothing where it is
-        lost to those who do not listen just then."""
+        """Change a message. Returns the external id of the update, or its beginning; an empty
+        string if the platform does not repeat the update to a bot that was away."""
         ...
 
     async def delete(self, sent: Sent) -> str | None:
-        """Take a message away, and return the same; None where no bot is ever told of that."""
+        """Delete a message. Returns the update's external id like `edit`; None if the platform
+        never tells a bot."""
         ...
 
     async def disturb(self, sent: Sent) -> str:
-        """Tell the bot of a message again, or cut its connection; say which."""
+        """Send a message to the bot again, or cut its connection. Returns which of them."""
         ...
 
     async def shown(self, spot: Spot) -> list[tuple[str, ShownMessage]]:
-        """Return what the bot shows there, oldest first, by its receipt."""
+        """Return what the bot shows in a place, oldest first, each with its receipt."""
         ...

@@ -1,14 +1,14 @@
-"""Slack in the storm: our own scripted server with streams; private chats, and threads in which
-several people have conversations of their own."""
+"""Puts Slack into the storm: this project's scripted server with streams, private chats, and
+threads in which several people have conversations of their own."""
 
 from urllib.parse import parse_qsl
 
 from aiohttp import web
 from tests.fault.storm.platform import Sent, Spot
 
-from perdure.testkit.faulty_proxy import PlatformRequest
-from perdure.testkit.peers.scripted_slack import APP_TOKEN, BOT_TOKEN, ScriptedSlack
 from perdure.testkit.peers.shown import ShownMessage
+from perdure.testkit.peers.slack.scripted_slack import APP_TOKEN, BOT_TOKEN, ScriptedSlack
+from perdure.testkit.processes.faulty_proxy import PlatformRequest
 
 ACTS = ("chat.", "reactions.", "conversations.", "files.")
 BY_CHANNEL = "chat.postMessage"
@@ -16,7 +16,7 @@ STRANGER = "U99"
 
 
 class SlackRules:
-    """Posts are counted by channel, all other calls for the whole app."""
+    """Tells Slack's waits: posts are counted by channel, all other calls for the whole app."""
 
     def read(self, method: str, path: str, body: bytes) -> PlatformRequest:
         verb = path.rpartition("/")[2]
@@ -46,7 +46,7 @@ class SlackStorm:
 
     @classmethod
     async def on(cls, server: ScriptedSlack) -> "SlackStorm":
-        """Let somebody begin the threads to whom nobody answers."""
+        """Let a stranger, whom the bot does not answer, begin the threads."""
         first, second = [await server.write("C01", "here", user=STRANGER) for _ in range(2)]
         return cls(
             server,
@@ -79,7 +79,7 @@ class SlackStorm:
         return f"{sent.name}/deleted"
 
     async def disturb(self, sent: Sent) -> str:
-        """An event that Slack does not know to be taken comes again in another envelope."""
+        # Slack sends an event whose acknowledgement it lost again, in another envelope.
         if _ts(sent) not in self._server.messages or sent.number % 2:
             for connection in list(self._server.connections):
                 await connection.close()

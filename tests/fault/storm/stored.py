@@ -1,11 +1,12 @@
-"""What a gateway's database says of the messages, their turns, and the parts of the answers."""
+"""Reads what a gateway's database says of the messages, their turns, and the parts of the
+answers."""
 
 import msgspec
 from tests.fault.soak.rest import Database
 from tests.fault.storm.model import Word, asked_in, words_in
 
 PARKED = ("unknown", "failed", "expired")
-# As the list of parked parts has it: a preview that failed was never seen.
+# The same parts that `perdure parked list` shows: a preview that failed was never seen.
 PARKED_SQL = """
     SELECT id FROM outbox WHERE state IN ('unknown', 'failed', 'expired') AND error <> 'withdrawn'
     AND dropped_at IS NULL AND (step <> 'bubble' OR state = 'unknown')"""
@@ -25,7 +26,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, kw_only=True):
-    """A turn and what became of it; `said` is all that the model has said in it, in order."""
+    """Holds a turn and its end; `said` is everything that the model said in it, in order."""
 
     id: str
     state: str
@@ -44,8 +45,8 @@ class Turn(msgspec.Struct, kw_only=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """`inbox` tells the turn of each message, `changes` names the edits and deletions, `ended` what
-    ended in another recorded way."""
+    """Holds the turn of each message in `inbox`, the edits and deletions in `changes`, and what
+    ended in another recorded way in `ended`."""
 
     inbox: dict[str, str | None]
     changes: set[str]
@@ -53,7 +54,7 @@ class Stored(msgspec.Struct, frozen=True):
     turns: dict[str, Turn]
 
     def turns_of(self, number: int) -> list[Turn]:
-        """Return the turns that have asked a message, the first one first."""
+        """Return the turns that asked a message, in their order."""
         return [turn for turn in self.turns.values() if turn.number == number]
 
 
@@ -79,7 +80,7 @@ def _names(rows: list[tuple[str]]) -> set[str]:
 
 
 async def _read_journal(database: Database, turns: dict[str, Turn]) -> None:
-    """A turn that has moved stands in two journals, with the same words."""
+    # A turn that moved stands in two journals with the same words, so words are not counted twice.
     for turn, kind, body in await database.rows(
         "SELECT turn_id, kind, body FROM journal WHERE kind IN ('turn_queued', 'assistant_said')"
         " ORDER BY at, seq"

@@ -1,4 +1,5 @@
-"""Telegram in the storm: our own Bot API server; private chats, a group, and topics of another."""
+"""Puts Telegram into the storm: this project's Bot API server with private chats, a group, and
+topics of another."""
 
 import json
 from typing import Any
@@ -6,15 +7,15 @@ from typing import Any
 from aiohttp import web
 from tests.fault.storm.platform import Sent, Spot
 
-from perdure.testkit.faulty_proxy import PlatformRequest
-from perdure.testkit.peers.bot_api import BotApi
 from perdure.testkit.peers.shown import ShownMessage
+from perdure.testkit.peers.telegram.bot_api import BotApi
+from perdure.testkit.processes.faulty_proxy import PlatformRequest
 
 ACTS = ("send", "edit", "delete", "setMessage")
 
 
 class TelegramRules:
-    """A wait is for the chat of the call that was told of it."""
+    """Tells Telegram's waits: a wait is for the chat of the refused call."""
 
     def read(self, method: str, path: str, body: bytes) -> PlatformRequest:
         verb = path.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""The storm's own judgement: what nobody can explain is named, and what is explained is not."""
+"""Checks the storm's own judgement: it names what cannot be explained, and nothing else."""
 
 import pytest
 from tests.fault.storm.judgement import Seen, Verdict, judge
@@ -6,7 +6,7 @@ from tests.fault.storm.model import Word
 from tests.fault.storm.platform import Sent, Spot
 from tests.fault.storm.stored import Part, Stored, Turn
 
-from perdure.testkit.faulty_proxy import PlatformRequest, ProxiedCall
+from perdure.testkit.processes.faulty_proxy import PlatformRequest, ProxiedCall
 
 HERE = Spot("here")
 ONE = Sent(number=1, spot=HERE, person="ada", name="here/1")

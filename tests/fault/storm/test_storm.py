@@ -1,4 +1,5 @@
-"""Each chat platform for minutes, with faults on every call, while the gateway is killed.
+"""Runs each chat platform for minutes, with faults on every kind of call, while the gateway is
+killed.
 
 People write numbered messages in private chats, groups and threads, and change some that wait. A
 proxy between the gateway and the platform refuses, asks for patience, cuts connections and lets
@@ -33,12 +34,12 @@ from tests.fault.storm.writers import Writers
 from tests.fault.strikes import Strikes
 
 from perdure.app.wiring.system import SystemClock
-from perdure.testkit.faulty_proxy import FaultyProxy
-from perdure.testkit.peers.bot_api import BotApi
+from perdure.testkit.peers.discord.simcord_server import SimcordServer
 from perdure.testkit.peers.fixtures import NewPeer
-from perdure.testkit.peers.scripted_slack import ScriptedSlack
-from perdure.testkit.peers.simcord_server import SimcordServer
-from perdure.testkit.process import GatewayProcess
+from perdure.testkit.peers.slack.scripted_slack import ScriptedSlack
+from perdure.testkit.peers.telegram.bot_api import BotApi
+from perdure.testkit.processes.faulty_proxy import FaultyProxy
+from perdure.testkit.processes.process import GatewayProcess
 
 StartGateway = Callable[..., Awaitable[GatewayProcess]]
 STORM_S = 60 * float(os.environ.get("PERDURE_STORM_MIN", "10"))
@@ -48,7 +49,8 @@ CLOCK = SystemClock()
 
 
 class Kills(Strikes):
-    """Deaths and stops, at random instants and while a call hangs; each begins a new life."""
+    """Kills and stops the gateway, at random and while a call hangs. Each strike begins a new
+    life."""
 
     between_s = (4.0, 30.0)
 
@@ -61,7 +63,7 @@ class Kills(Strikes):
         await self.strike((*once, self._kill_thrice), seconds)
 
     async def _kill_thrice(self) -> None:
-        """Kill it so often that it gives up what it was at."""
+        """Kill the gateway so often in a row that it gives up the running turn."""
         for _ in range(3):
             await self.kill()
             await self._gateway.pause(self._dice.uniform(0.5, 3.0))
@@ -81,7 +83,7 @@ class Kills(Strikes):
 
 
 class Storm:
-    """All that takes part, and the table of what was seen."""
+    """Holds everything that takes part, and the table of what was seen."""
 
     def __init__(
         self, gateway: GatewayProcess, platform: Stormy, proxy: FaultyProxy, dice: random.Random
@@ -107,7 +109,7 @@ class Storm:
         self.proxy.is_calm = True
 
     async def until_at_rest(self) -> dict[str, int]:
-        """Wait until everything was heard and no row is under way; return what is left."""
+        """Wait until every message was heard and no row is unfinished. Returns what is left."""
         ends_at = CLOCK.monotonic_s() + REST_S
         while True:
             left = await rest.counted(self.database, rest.UNDER_WAY)
@@ -133,7 +135,7 @@ class Storm:
 
 
 async def perdure(gateway: GatewayProcess, *arguments: str) -> str:
-    """Run a verb on the gateway's home; return what it printed."""
+    """Run a verb on the gateway's home. Returns what it printed."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "perdure", "--home", str(gateway.home), "--json", *arguments),
         stdout=asyncio.subprocess.PIPE,
@@ -144,7 +146,7 @@ async def perdure(gateway: GatewayProcess, *arguments: str) -> str:
 
 
 async def judge_the_parked(storm: Storm) -> list[str]:
-    """See that what is parked is listed, and that each can be explained."""
+    """Check that what is parked is listed, and that each part can be explained."""
     parked = {part for (part,) in await storm.database.rows(PARKED_SQL)}
     listed = await perdure(storm.gateway, "parked", "list", "--limit", "500")
     found = [f"{part} is parked and not listed" for part in parked if part not in listed]
@@ -230,8 +232,8 @@ async def storm(platform: Stormy, gateway_factory: StartGateway, seed: int) -> A
 
 @pytest.fixture
 def told(storm: Storm, record_property: Callable[[str, object], None]) -> Iterator[None]:
-    """Print the table at the end of the run, whatever came of the test; put the calls beside the
-    gateway's home, as they came."""
+    """Print the table at the end of the run, whether the test passes or not, and write all calls in
+    order to a file beside the gateway's home."""
     yield
     path = storm.gateway.home.with_name("calls.log")
     path.write_text("".join(f"{call}\n" for call in storm.proxy.calls))

@@ -1,10 +1,10 @@
-"""How often what goes wrong on the way to a platform."""
+"""Decides how often each fault happens on the way to a platform."""
 
 import random
 from collections.abc import Mapping
 from typing import Final
 
-from perdure.testkit.faulty_proxy import Fault, PlatformRequest
+from perdure.testkit.processes.faulty_proxy import Fault, PlatformRequest
 
 ACTS: Final = {
     Fault.LIMITED: 0.03,
@@ -16,13 +16,13 @@ ACTS: Final = {
 }
 OTHERS: Final = {Fault.LIMITED: 0.01, Fault.REFUSED: 0.01, Fault.CUT: 0.01, Fault.LOST: 0.01}
 WAIT_S: Final = (1, 8)
-# A server performs what it was given within a moment, before another life of the caller could ask
-# whether it has.
+# A server performs a call within a moment, before another life of the caller could ask whether it
+# was done.
 LATE_S: Final = 0.3
 
 
 class Foul:
-    """The `Weather` of a storm: a share of the calls meets each fault."""
+    """Plays the `Weather` of a storm: each fault happens to a share of the calls."""
 
     def __init__(self, dice: random.Random) -> None:
         self._dice = dice

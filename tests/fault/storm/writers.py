@@ -1,4 +1,4 @@
-"""People who write numbered messages, change or remove some that wait, and cut connections."""
+"""Runs people who write numbered messages, change or remove some that wait, and cut connections."""
 
 import asyncio
 import random
@@ -15,7 +15,8 @@ BURST = (1, 1, 2, 2, 3, 4)
 
 
 class Writers:
-    """One for each spot; the numbers are the same for all, so they grow everywhere."""
+    """Writes in each spot at the same time. All spots share one sequence of numbers, so it grows in
+    each."""
 
     def __init__(self, platform: Stormy, dice: random.Random, clock: Clock) -> None:
         self.sent: list[Sent] = []
@@ -47,7 +48,7 @@ class Writers:
         return sent
 
     async def _change(self, last: Sent, dice: random.Random) -> None:
-        """Do something to the newest message, which waits if others were written before it."""
+        """Change the newest message, which waits if others were written before it."""
         roll = dice.random()
         if roll < 0.15:
             last.is_edited = True

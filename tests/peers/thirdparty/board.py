@@ -1,4 +1,5 @@
-"""A noticeboard server for the tests of its adapter, and the people who pin notes there."""
+"""Runs a noticeboard server for the tests of its adapter, and plays the people who pin notes
+there."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,14 +13,14 @@ from aiohttp.typedefs import Handler
 from perdure.domain.address import Address
 from perdure.ports.platform.adapter import Platform
 from perdure.ports.system.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase, PlatformCall
+from perdure.testkit.contract.adapter_case import AdapterCase, PlatformCall
 
-TOKEN = "a-bots-token"  # it opens this board alone
+TOKEN = "a-bots-token"  # valid for this board only
 
 
 class Board:
-    """`events` are offered until later ones are asked for. `refusals` are what the next requests
-    are answered with: a status, and for how long to wait."""
+    """Keeps events and notes. An event is offered until a later one is asked for. Each entry of
+    `refusals` answers one request with a status, and says how long to wait."""
 
     def __init__(self) -> None:
         self.url = ""

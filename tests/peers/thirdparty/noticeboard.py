@@ -1,7 +1,8 @@
-"""Noticeboards: people pin notes, a bot answers below them.
+"""Connects Perdure to noticeboards: people pin notes, and a bot answers below them.
 
-A board is asked for what is new. It offers every event until it is asked for the ones after it, so
-nothing is kept here: if we die with an event in hand, it comes again.
+The adapter polls a board for new events. The board offers each event until a later one is asked
+for, so the adapter stores nothing: if the process dies before an event was taken, the event comes
+again.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -38,6 +39,7 @@ from perdure.ports.platform.adapter import (
 )
 from perdure.ports.platform.manifest import AdapterContext, Manifest, Quality
 from perdure.ports.platform.settings import AdapterSettings, Url
+from perdure.ports.system.outgoing import Outgoing
 
 POLL_S: Final = 30
 T = TypeVar("T")
@@ -66,7 +68,7 @@ CAPABILITIES: Final = Capabilities(
 
 
 class Event(msgspec.Struct, frozen=True):
-    """What a person did, in the board's words. `id` is unique on the board."""
+    """Describes what a person did, in the board's words. `id` is unique on the board."""
 
     number: int
     id: str
@@ -100,16 +102,18 @@ async def whole_of(event: Event) -> Arrival:
 
 
 def rendered(text: str) -> str:
-    """Boards show plain text. `@all` would ring for everybody, so it is broken."""
+    """Return the text as boards show it, which is plain. `@all` would notify everybody, so it is
+    broken up."""
     return text.replace("@all", "@\u200ball")
 
 
 class Noticeboard:
-    """The `Platform` port."""
+    """Implements the `Platform` port."""
 
     name = MANIFEST.name
 
-    def __init__(self, settings: NoticeboardSettings) -> None:
+    def __init__(self, settings: NoticeboardSettings, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
         self._url = settings.url.rstrip("/")
         self._token = settings.token
         self._http: aiohttp.ClientSession | None = None
@@ -123,8 +127,8 @@ class Noticeboard:
 
     async def connect(self) -> str:
         if self._http is None:
-            headers = {"Authorization": f"Bearer {self._token.reveal()}"}
-            self._http = aiohttp.ClientSession(headers=headers)
+            self._http = self._outgoing.session()
+            self._http.headers["Authorization"] = f"Bearer {self._token.reveal()}"
         return (await self._ask("GET", "/me", Note)).id
 
     async def receive(self, inlet: Inlet) -> None:
@@ -146,7 +150,7 @@ class Noticeboard:
                 pass  # it can never be taken, and the person was told
             except Ambiguous as error:
                 raise Transient(error.message) from error
-        # Asking for what comes after it is the acknowledgement, so not before it is taken.
+        # Asking for the next event acknowledges this one, so the number moves once it was taken.
         self._taken = event.number
 
     async def perform(self, effect: Effect) -> Receipt:
@@ -183,13 +187,13 @@ class Noticeboard:
         try:
             await self._ask("DELETE", f"/notes/{note}", Note)
         except NotFound:
-            return  # gone already, as it should be
+            return  # the note is gone already
 
     async def find(self, sought: Sought) -> Receipt | None:
         raise Permanent("a board cannot be asked for a key; send it again under the same one")
 
     async def typing(self, address: Address) -> None:
-        """Boards show nobody writing."""
+        """Do nothing: boards show nobody writing."""
 
     async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse:
         return HookResponse(status=404)
@@ -245,7 +249,8 @@ def refused(
 
 
 def translated(error: Exception, *, is_repeatable: bool) -> Transient | Ambiguous:
-    """Did it happen? Where no connection was made it did not; after that nobody knows."""
+    """Return the error that tells whether the call may have happened. Without a connection it did
+    not; after that nobody knows."""
     if is_repeatable or isinstance(error, aiohttp.ClientConnectorError):
         return Transient(f"the board cannot be reached ({type(error).__name__}); is it running?")
     return Ambiguous("the board broke off; look whether the note is there")
@@ -253,4 +258,4 @@ def translated(error: Exception, *, is_repeatable: bool) -> Transient | Ambiguou
 
 def make(settings: AdapterSettings, context: AdapterContext) -> Platform:
     assert isinstance(settings, NoticeboardSettings)
-    return Noticeboard(settings)
+    return Noticeboard(settings, context.outgoing)

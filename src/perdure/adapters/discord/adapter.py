@@ -14,12 +14,12 @@ import msgspec
 import structlog
 
 from perdure.adapters.discord import render
-from perdure.adapters.discord.archive import ChannelHistory
 from perdure.adapters.discord.bodies import CHOICES_MAX
+from perdure.adapters.discord.catching_up.archive import ChannelHistory
+from perdure.adapters.discord.catching_up.memory import ConnectionMemory
 from perdure.adapters.discord.finding import Finding
 from perdure.adapters.discord.gateway import GatewaySession
 from perdure.adapters.discord.manifest import NAME, DiscordSettings
-from perdure.adapters.discord.memory import ConnectionMemory
 from perdure.adapters.discord.payloads import GatewayLocation, Ready, Unread, User, event_of
 from perdure.adapters.discord.receive import Hearing
 from perdure.adapters.discord.send import Effects
@@ -74,7 +74,7 @@ class Discord:
     def __init__(self, settings: DiscordSettings, context: AdapterContext) -> None:
         self._settings = settings
         self._clock = context.clock
-        self._rest = Rest(token=settings.token, api_url=settings.api_url)
+        self._rest = Rest(token=settings.token, api_url=settings.api_url, outgoing=context.outgoing)
         self._effects = Effects(self._rest, context.clock, cdn_url=settings.cdn_url)
         self._finding = Finding(self._rest)
         self._archive = ChannelHistory(self._rest, context.clock)

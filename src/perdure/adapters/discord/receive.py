@@ -11,7 +11,8 @@ from typing import Final, assert_never
 import msgspec
 import structlog
 
-from perdure.adapters.discord.archive import ChannelHistory
+from perdure.adapters.discord.catching_up.archive import ChannelHistory
+from perdure.adapters.discord.catching_up.memory import ConnectionMemory
 from perdure.adapters.discord.gateway import GatewaySession
 from perdure.adapters.discord.inbound import (
     ChannelPlace,
@@ -22,7 +23,6 @@ from perdure.adapters.discord.inbound import (
     interaction_envelope,
     interaction_of,
 )
-from perdure.adapters.discord.memory import ConnectionMemory
 from perdure.adapters.discord.payloads import (
     BulkDeleted,
     Changed,

@@ -19,6 +19,7 @@ from perdure.adapters.discord.payloads import Refusal
 from perdure.domain.errors import Ambiguous, NotFound, PerdureError, Permanent, Transient
 from perdure.domain.secret import Secret
 from perdure.ports.platform.adapter import ACCOUNT_WAIT, Unrenderable
+from perdure.ports.system.outgoing import DIRECT, Outgoing
 from perdure.ports.system.time_limits import time_limit
 
 CONNECT_TIMEOUT_S: Final = 10
@@ -139,15 +140,17 @@ def refused(
     """Translate an HTTP response that is no success into one of the domain's errors."""
     refusal = _refusal(body)
     words = f"{request.verb}: {status} {refusal.code} {refusal.message}".rstrip()
+    code = ACCOUNT_WAIT if _is_for_all(refusal, headers) else "rate_limited"
+    wait_s = _wait_s(refusal, headers)
     if status == 429:
-        code = ACCOUNT_WAIT if _is_for_all(refusal, headers) else "rate_limited"
-        return Transient(words, code=code, retry_after_s=_wait_s(refusal, headers))
+        return Transient(words, code=code, retry_after_s=wait_s)
     if status == 401:
         return Permanent(_SIGN_IN_ADVICE)
     if status == 404:
         return NotFound(words, code=NO_CHANNEL if refusal.code in _NO_CHANNEL else None)
     if status >= 500:
-        return Transient(words) if request.is_repeatable else Ambiguous(words)
+        failure = Transient if request.is_repeatable else Ambiguous
+        return failure(words, code=code if wait_s else None, retry_after_s=wait_s)
     advice = _ADVICE.get(refusal.code)
     detail = bytes(refusal.errors).decode("utf-8", "replace")[:500]
     said = "; ".join(part for part in (words, detail, advice) if part)
@@ -205,7 +208,8 @@ def _refusal(body: bytes) -> Refusal:
 class Rest:
     """Sends the bot's requests. Usable between `open` and `close`."""
 
-    def __init__(self, *, token: Secret, api_url: str) -> None:
+    def __init__(self, *, token: Secret, api_url: str, outgoing: Outgoing = DIRECT) -> None:
+        self._outgoing = outgoing
         self._base = f"{api_url.rstrip('/')}/{VERSION}"
         self._token = token
         self._session: aiohttp.ClientSession | None = None
@@ -220,7 +224,7 @@ class Rest:
 
     def open(self) -> None:
         if self._session is None:
-            self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+            self._session = self._outgoing.session()
 
     async def close(self) -> None:
         if self._session is not None:

@@ -9,12 +9,12 @@ import msgspec
 
 from perdure.adapters.matrix import files, render
 from perdure.adapters.matrix.events import MESSAGE
-from perdure.adapters.matrix.keeping import Folder
+from perdure.adapters.matrix.hearing.rooms import Rooms
+from perdure.adapters.matrix.login.keeping import Folder
+from perdure.adapters.matrix.login.signing_in import WhoAmI, sign_in
 from perdure.adapters.matrix.manifest import ENCRYPTION_EXTRA, NAME, MatrixSettings
 from perdure.adapters.matrix.marks import Marks
 from perdure.adapters.matrix.receive import Intake
-from perdure.adapters.matrix.rooms import Rooms
-from perdure.adapters.matrix.signing_in import WhoAmI, sign_in
 from perdure.adapters.matrix.wire import (
     CLIENT,
     SIGNED_OUT,
@@ -57,8 +57,12 @@ if TYPE_CHECKING:
 TYPING_MS: Final = 30_000
 # Error codes with which a server refuses the form of an event, such as its HTML.
 _FORM_REFUSED: Final = frozenset({"M_BAD_JSON", "M_INVALID_PARAM"})
+# Homeservers forget keys after a while: Synapse after a day. This is less, because the clocks may
+# differ.
+KEY_S: Final = 20 * 3600
 CAPABILITIES: Final = Capabilities(
     takes_key=True,
+    key_s=KEY_S,
     can_edit=True,
     can_delete=True,
     can_react=True,
@@ -99,7 +103,7 @@ class Matrix:
     def __init__(self, settings: MatrixSettings, context: AdapterContext) -> None:
         self._settings = settings
         self._context = context
-        self._wire = Wire(settings.homeserver)
+        self._wire = Wire(settings.homeserver, context.outgoing)
         self._folder = Folder(context.folder)
         self._rooms = Rooms()
         self._marks = Marks(self._wire, self._rooms)
@@ -384,7 +388,9 @@ class Matrix:
         except Permanent as error:
             if error.code != SIGNED_OUT or not can_wait:
                 raise
-            raise Transient(f"It is said once the bot has signed in again: {error}") from error
+            raise Transient(
+                f"{error.message.rstrip('.')}; it is tried again once the bot has signed in again"
+            ) from error
 
     def _nonce(self) -> str:
         return self._context.entropy.random_bytes(10).hex()

@@ -13,7 +13,6 @@ from typing import Final
 
 import msgspec
 
-from perdure.adapters.matrix.attachments import files_of, has_file
 from perdure.adapters.matrix.events import (
     ENCRYPTED,
     MESSAGE,
@@ -28,11 +27,12 @@ from perdure.adapters.matrix.events import (
     Relation,
     decoded,
 )
-from perdure.adapters.matrix.mentions import is_called, is_spoken_of, unaddressed
-from perdure.adapters.matrix.rooms import localpart
+from perdure.adapters.matrix.hearing.attachments import files_of, has_file
+from perdure.adapters.matrix.hearing.mentions import is_called, is_spoken_of, unaddressed
+from perdure.adapters.matrix.hearing.rooms import localpart
 from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, PlaceKind, Sender
-from perdure.domain.inbound.commands import given
+from perdure.domain.inbound.commands import command_in
 from perdure.domain.kinds import UpdateKind
 
 _NOTICE: Final = "m.notice"
@@ -368,7 +368,7 @@ def _command(text: str) -> str:
     people begin a command to the bot with `!`."""
     if text.startswith("!"):
         slashed = "/" + text[1:]
-        found = given(slashed)
+        found = command_in(slashed)
         if found is not None and found.command is not None:
             return slashed
     return text

@@ -7,8 +7,8 @@ that added it.
 import msgspec
 
 from perdure.adapters.matrix.events import REACTION, HistoryPage, MessageContent, all_of, decoded
+from perdure.adapters.matrix.hearing.rooms import Rooms
 from perdure.adapters.matrix.render import ReactionContent, Relates
-from perdure.adapters.matrix.rooms import Rooms
 from perdure.adapters.matrix.wire import Wire, room_path, segment
 from perdure.domain.delivery import GONE
 from perdure.domain.errors import NotFound, Permanent

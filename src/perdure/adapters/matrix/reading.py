@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from perdure.adapters.matrix.events import ENCRYPTED, MESSAGE, STICKER, MatrixEvent, decoded
-from perdure.adapters.matrix.history import History
+from perdure.adapters.matrix.hearing.history import History
+from perdure.adapters.matrix.hearing.rooms import Room, Rooms
 from perdure.adapters.matrix.inbound import (
     EarlierEvent,
     Scene,
@@ -18,7 +19,6 @@ from perdure.adapters.matrix.inbound import (
     remembered,
     understood,
 )
-from perdure.adapters.matrix.rooms import Room, Rooms
 from perdure.domain.inbound.arrivals import Arrival
 from perdure.ports.platform.adapter import ArrivalReading
 

@@ -13,13 +13,13 @@ import msgspec
 import structlog
 
 from perdure.adapters.matrix.events import ENCRYPTED, JoinedRoom, MatrixEvent, Sync, decoded
-from perdure.adapters.matrix.history import History, was_invited, was_there
+from perdure.adapters.matrix.hearing.history import History, was_invited, was_there
+from perdure.adapters.matrix.hearing.invitations import welcome
+from perdure.adapters.matrix.hearing.rooms import DIRECT, Room, Rooms
 from perdure.adapters.matrix.inbound import is_malformed
-from perdure.adapters.matrix.invitations import welcome
-from perdure.adapters.matrix.keeping import WAITING_MAX, Cursor, Folder, UndecryptedEvent
+from perdure.adapters.matrix.login.keeping import WAITING_MAX, Cursor, Folder, UndecryptedEvent
 from perdure.adapters.matrix.manifest import MatrixSettings
 from perdure.adapters.matrix.reading import EventReader
-from perdure.adapters.matrix.rooms import DIRECT, Room, Rooms
 from perdure.adapters.matrix.wire import CLIENT, SIGNED_OUT, Wire, room_path, segment
 from perdure.domain.errors import NotFound, PerdureError, Permanent, Rejected
 from perdure.ports.platform.adapter import ACCOUNT_WAIT, Inlet

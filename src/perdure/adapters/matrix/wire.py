@@ -16,6 +16,7 @@ import msgspec
 
 from perdure.domain.errors import Ambiguous, NotFound, PerdureError, Permanent, Transient
 from perdure.ports.platform.adapter import ACCOUNT_WAIT
+from perdure.ports.system.outgoing import DIRECT, Outgoing
 from perdure.ports.system.time_limits import time_limit
 
 CONNECT_S: Final = 10.0
@@ -51,14 +52,15 @@ class Refusal(msgspec.Struct, frozen=True):
 class Wire:
     """Holds the connections of one account. `token` is set once the account has signed in."""
 
-    def __init__(self, homeserver: str) -> None:
+    def __init__(self, homeserver: str, outgoing: Outgoing = DIRECT) -> None:
+        self._outgoing = outgoing
         self._base = homeserver.rstrip("/")
         self._http: aiohttp.ClientSession | None = None
         self.token = ""
 
     def open(self) -> None:
         if self._http is None or self._http.closed:
-            self._http = aiohttp.ClientSession()
+            self._http = self._outgoing.session()
 
     async def close(self) -> None:
         if self._http is not None:
@@ -106,7 +108,7 @@ class Wire:
         """Yield a successful response, with its body still to be read. Raises our errors for
         refusals and broken connections."""
         if self._http is None or self._http.closed:
-            raise Transient("The connection to the homeserver is closed; it is opened again soon.")
+            raise Transient("The connection to the homeserver is closed; it is tried again later.")
         limits = limits or aiohttp.ClientTimeout(total=REQUEST_S, sock_connect=CONNECT_S)
         try:
             async with (

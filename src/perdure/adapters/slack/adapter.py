@@ -9,18 +9,18 @@ from typing import Final
 
 import msgspec
 
-from perdure.adapters.slack.finding import Finding
 from perdure.adapters.slack.hooks import Hooks
 from perdure.adapters.slack.inbound import BY_ID, Bot
 from perdure.adapters.slack.manifest import NAME, SlackSettings
-from perdure.adapters.slack.messages import Messages
 from perdure.adapters.slack.payloads import File, SocketEnvelope
 from perdure.adapters.slack.people import People
+from perdure.adapters.slack.posting.finding import Finding
+from perdure.adapters.slack.posting.messages import Messages
+from perdure.adapters.slack.posting.streams import Streams
 from perdure.adapters.slack.receive import Hearing, Offer
 from perdure.adapters.slack.render import CHOICES_MAX, TEXT_MAX, size
 from perdure.adapters.slack.send import Sending
 from perdure.adapters.slack.socket_mode import Socket
-from perdure.adapters.slack.streams import Streams
 from perdure.adapters.slack.wire import Wire
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Pace, Rate, Streaming
@@ -86,6 +86,7 @@ class Slack:
             token=settings.token,
             app_token=settings.app_token,
             clock=context.clock,
+            outgoing=context.outgoing,
         )
         messages = Messages(self._wire)
         streams = Streams(self._wire, messages)

@@ -23,11 +23,11 @@ from perdure.adapters.slack.payloads import (
     SlackEvent,
     SlashCommand,
 )
-from perdure.adapters.slack.reading import mentioned, read
 from perdure.adapters.slack.render import ACTION
+from perdure.adapters.slack.text.reading import mentioned, read
 from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, FileReference, PlaceKind, Sender
-from perdure.domain.inbound.commands import given
+from perdure.domain.inbound.commands import command_in
 from perdure.domain.kinds import UpdateKind
 
 # Messages of these subtypes are written by somebody. Other subtypes tell of joins, topics, pins.
@@ -213,7 +213,7 @@ def _action(click: Click) -> BlockAction | None:
 
 def _is_ours(words: str) -> bool:
     """Tell whether the words are one of the gateway's commands."""
-    typed = given(words)
+    typed = command_in(words)
     return typed is not None and typed.command is not None
 
 

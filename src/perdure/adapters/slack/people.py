@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from perdure.adapters.slack.recent import Recent
-from perdure.adapters.slack.refusals import Refused
+from perdure.adapters.slack.calls.recent import Recent
+from perdure.adapters.slack.calls.refusals import Refused
 from perdure.adapters.slack.wire import Wire
 from perdure.domain.errors import PerdureError
 from perdure.ports.system.time_limits import time_limit

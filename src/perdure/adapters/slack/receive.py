@@ -23,7 +23,7 @@ from perdure.adapters.slack.inbound import (
 )
 from perdure.adapters.slack.payloads import Click, EventCallback, SlackEvent, SlashCommand, Typed
 from perdure.adapters.slack.people import People
-from perdure.adapters.slack.streams import Streams
+from perdure.adapters.slack.posting.streams import Streams
 from perdure.domain.inbound.arrivals import Arrival
 from perdure.ports.platform.adapter import ArrivalReading
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from perdure.adapters.slack.mentions import unaddressed
-from perdure.adapters.slack.mrkdwn import escaped, mrkdwn
+from perdure.adapters.slack.text.mentions import unaddressed
+from perdure.adapters.slack.text.mrkdwn import escaped, mrkdwn
 from perdure.domain.markdown.split import split
 from perdure.domain.markdown.units import TextUnit, cut
 

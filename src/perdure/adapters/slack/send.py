@@ -9,13 +9,13 @@ from typing import Final, assert_never
 
 import msgspec
 
-from perdure.adapters.slack.emoji import name_of
-from perdure.adapters.slack.messages import Messages
+from perdure.adapters.slack.calls.recent import Recent
+from perdure.adapters.slack.calls.refusals import Refused, is_of_thread
 from perdure.adapters.slack.names import MessageName, file_of, file_receipt, marked, message_of
-from perdure.adapters.slack.recent import Recent
-from perdure.adapters.slack.refusals import Refused, is_of_thread
+from perdure.adapters.slack.posting.messages import Messages
+from perdure.adapters.slack.posting.streams import Streams
 from perdure.adapters.slack.render import Writing, caption
-from perdure.adapters.slack.streams import Streams
+from perdure.adapters.slack.text.emoji import name_of
 from perdure.adapters.slack.wire import Nothing, Wire
 from perdure.domain.delivery import GONE, Streaming
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Transient
@@ -112,7 +112,7 @@ class Sending:
             # The text may have been appended, so appending it again could show it twice. From now
             # on the bubble is replaced as a whole, which may be repeated.
             self._still[preview.receipt] = True
-            raise Transient(error.message) from error
+            raise Transient(error.message, retry_after_s=error.retry_after_s) from error
 
     async def _edit(self, edit: Edit) -> None:
         """Bring a bubble to its final text: end its stream with the rest, or replace the

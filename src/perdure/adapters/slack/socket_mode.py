@@ -11,9 +11,9 @@ from typing import Final
 import aiohttp
 import msgspec
 
+from perdure.adapters.slack.calls.refusals import APP_TOKEN_KEY
 from perdure.adapters.slack.payloads import SocketEnvelope
 from perdure.adapters.slack.receive import Offer, UnreadablePayload, name_of
-from perdure.adapters.slack.refusals import APP_TOKEN_KEY
 from perdure.adapters.slack.wire import (
     CALL_TIMEOUT_S,
     CONNECT_TIMEOUT_S,

@@ -16,12 +16,13 @@ import msgspec
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from perdure.adapters.slack.refusals import APP_TOKEN_KEY, TOKEN_KEY, Said, limited, refusal
-from perdure.adapters.slack.waits import Waits
+from perdure.adapters.slack.calls.refusals import APP_TOKEN_KEY, TOKEN_KEY, Said, limited, refusal
+from perdure.adapters.slack.calls.waits import Waits
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Transient
 from perdure.domain.secret import Secret
 from perdure.ports.records.media import FOR_SENDER
 from perdure.ports.system.clock import Clock
+from perdure.ports.system.outgoing import DIRECT, Outgoing, proxy_trouble
 from perdure.ports.system.time_limits import time_limit
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -49,7 +50,16 @@ class Nothing(msgspec.Struct, frozen=True):
 class Wire:
     """Calls Slack's methods as one app, and transfers files."""
 
-    def __init__(self, url: str, *, token: Secret, app_token: Secret | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: Secret,
+        app_token: Secret | None,
+        clock: Clock,
+        outgoing: Outgoing = DIRECT,
+    ) -> None:
+        self._outgoing = outgoing
         self._url = url if url.endswith("/") else f"{url}/"
         self._tokens = {TOKEN_KEY: token, APP_TOKEN_KEY: app_token}
         self._clients: dict[str, AsyncWebClient] = {}
@@ -104,8 +114,8 @@ class Wire:
                 logger=_quiet,
                 retry_handlers=[],
             )
-            # The HTTP session reads the proxy settings of the machine, with their exceptions
-            # (`trust_env`). The library would read only the proxy and use it for all hosts.
+            # The HTTP session knows the configured proxy, with its exceptions. The library would
+            # read one of the machine's variables and use it for all hosts.
             client.proxy = None
             self._clients[token_key] = client
         return self._clients[token_key]
@@ -116,10 +126,8 @@ class Wire:
         loop."""
         if self._session is None or self._session.closed:
             self._clients.clear()
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=True,
+            self._session = self._outgoing.session(
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
             )
         return self._session
 
@@ -216,10 +224,10 @@ def translated(
                 "the server's certificate"
             )
         case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
-            return Transient(
-                f"Slack cannot be reached for {what}; check the network, and api_url in "
-                "[adapters.slack]"
-            )
+            why = "check the network, and api_url in [adapters.slack]"
+            if isinstance(error, aiohttp.ClientProxyConnectionError):
+                why = proxy_trouble(error)
+            return Transient(f"Slack cannot be reached for {what}; {why}")
         case aiohttp.WSServerHandshakeError():
             return Transient(
                 f"Slack does not open {what} now ({error.status})",

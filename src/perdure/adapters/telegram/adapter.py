@@ -66,7 +66,7 @@ class Telegram:
     name = NAME
 
     def __init__(self, settings: TelegramSettings, context: AdapterContext) -> None:
-        self._api = Api(settings.api_url, settings.token)
+        self._api = Api(settings.api_url, settings.token, outgoing=context.outgoing)
         self._sending = Sending(self._api, wants_rich=settings.rich)
         self._receiving = Receiving(self._api, settings, context)
 

@@ -13,16 +13,15 @@ from typing import Final
 
 import msgspec
 
-from perdure.adapters.telegram.contents import (
+from perdure.adapters.telegram.hearing.contents import (
     description,
     files_of,
     first_words,
     is_said,
     rich_words,
 )
-from perdure.adapters.telegram.names import message_name
-from perdure.adapters.telegram.reading import Addressing, addressing, read
-from perdure.adapters.telegram.updates import (
+from perdure.adapters.telegram.hearing.reading import Addressing, addressing, read
+from perdure.adapters.telegram.hearing.updates import (
     Chat,
     Click,
     Entity,
@@ -31,9 +30,10 @@ from perdure.adapters.telegram.updates import (
     TelegramUpdate,
     User,
 )
+from perdure.adapters.telegram.names import message_name
 from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, PlaceKind, Sender
-from perdure.domain.inbound.commands import given
+from perdure.domain.inbound.commands import command_in
 from perdure.domain.kinds import UpdateKind
 
 # Stands for the bot where no name shall be removed from a text.
@@ -239,7 +239,7 @@ def _thread(message: Message) -> str:
 
 
 def _is_known_command(text: str) -> bool:
-    command = given(text)
+    command = command_in(text)
     return command is not None and command.command is not None
 
 

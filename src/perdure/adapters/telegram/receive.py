@@ -13,10 +13,10 @@ import msgspec
 import structlog
 
 from perdure.adapters.telegram import payloads
+from perdure.adapters.telegram.hearing.updates import KINDS, TelegramUpdate, User
 from perdure.adapters.telegram.inbound import arrival_of, envelope_of
 from perdure.adapters.telegram.manifest import TelegramSettings
 from perdure.adapters.telegram.refusals import RATE_LIMITED, Refused
-from perdure.adapters.telegram.updates import KINDS, TelegramUpdate, User
 from perdure.adapters.telegram.wire import Api, Params
 from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
 from perdure.domain.inbound.arrivals import Arrival

@@ -135,8 +135,8 @@ def refusal(method: str, status: int, answer: BotApiAnswer, *, is_repeatable: bo
     """Return the error for a refused call. `is_repeatable` decides what a server's failure (5xx)
     means: `Transient`, or else `Ambiguous`."""
     parameters = answer.parameters or Parameters()
+    wait_s = parameters.retry_after
     if status == 429:
-        wait_s = parameters.retry_after
         return Transient(
             f"{method}: Telegram takes no more for now; it is tried again later",
             code=RATE_LIMITED,
@@ -151,8 +151,8 @@ def refusal(method: str, status: int, answer: BotApiAnswer, *, is_repeatable: bo
     if status >= 500 and not _is_unknown(answer.words):
         words = f"{method}: Telegram failed ({status}: {answer.words})"
         if is_repeatable:
-            return Transient(f"{words}; it is tried again later")
-        return Ambiguous(f"{words}; look into the chat whether it arrived")
+            return Transient(f"{words}; it is tried again later", retry_after_s=wait_s)
+        return Ambiguous(f"{words}; look into the chat whether it arrived", retry_after_s=wait_s)
     return Refused(
         f"{method}: {_advice(status, answer.words)}",
         status=status,

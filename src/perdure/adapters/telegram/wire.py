@@ -16,6 +16,7 @@ from yarl import URL
 from perdure.adapters.telegram.refusals import BotApiAnswer, refusal
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Transient
 from perdure.domain.secret import Secret
+from perdure.ports.system.outgoing import DIRECT, Outgoing, proxy_trouble
 from perdure.ports.system.time_limits import time_limit
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -44,7 +45,15 @@ class Api:
     """Makes the calls of one bot to one server. `patience_s` is the time limit of a call that names
     none."""
 
-    def __init__(self, url: str, token: Secret, *, patience_s: float = CALL_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: Secret,
+        *,
+        patience_s: float = CALL_TIMEOUT_S,
+        outgoing: Outgoing = DIRECT,
+    ) -> None:
+        self._outgoing = outgoing
         self._patience_s = patience_s
         self._url = url.rstrip("/")
         self._token = token
@@ -134,6 +143,8 @@ class Api:
                     f"{what}: no safe connection to {self._host}; check its certificate, and "
                     "api_url of [adapters.telegram]"
                 )
+            case aiohttp.ClientProxyConnectionError():
+                return Transient(f"{what}: {proxy_trouble(error)}")
             case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
                 return Transient(f"{what}: {self._host} cannot be reached; check the network")
             case aiohttp.InvalidURL():
@@ -142,7 +153,7 @@ class Api:
                     "[adapters.telegram] for stray characters"
                 )
             case _ if is_repeatable:
-                return Transient(f"{what}: {self._host} did not answer; it will be asked again")
+                return Transient(f"{what}: {self._host} did not answer; it is tried again later")
             case _:
                 # The request may have arrived: all we know is that no answer came back.
                 return Ambiguous(
@@ -157,9 +168,7 @@ class Api:
         """Return the HTTP session. It is made late, because it belongs to the running event
         loop."""
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
-            )
+            self._session = self._outgoing.session(limit=0)
         return self._session
 
 

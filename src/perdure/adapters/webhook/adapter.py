@@ -64,7 +64,7 @@ class Webhook:
         self._keys = {name: _keys(route) for name, route in settings.routes.items()}
         self._clock = context.clock
         self._url = context.hook_url.rstrip("/") or f"/hooks/{NAME}"
-        self._wire = Wire(context.clock)
+        self._wire = Wire(context.clock, context.outgoing)
         self._answers = context.answers
 
     def capabilities(self, address: Address) -> Capabilities:

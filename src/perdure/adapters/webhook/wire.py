@@ -16,6 +16,7 @@ import aiohttp
 
 from perdure.domain.errors import PerdureError, Permanent, Transient
 from perdure.ports.system.clock import Clock
+from perdure.ports.system.outgoing import DIRECT, Outgoing, proxy_trouble
 from perdure.ports.system.time_limits import time_limit
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=30, connect=10)
@@ -34,8 +35,15 @@ _ADVICE: Final[Mapping[int, str]] = {
 class Wire:
     """Posts to callbacks with one HTTP session."""
 
-    def __init__(self, clock: Clock, *, timeout: aiohttp.ClientTimeout = _TIMEOUT) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        outgoing: Outgoing = DIRECT,
+        *,
+        timeout: aiohttp.ClientTimeout = _TIMEOUT,
+    ) -> None:
         self._clock = clock
+        self._outgoing = outgoing
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
 
@@ -63,7 +71,7 @@ class Wire:
         """Return the HTTP session. It is created at the first use, inside the running event
         loop."""
         if self._session is None:
-            self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+            self._session = self._outgoing.session()
         return self._session
 
     async def close(self) -> None:
@@ -81,6 +89,10 @@ def _translated(route: str, error: Exception) -> PerdureError:
         case aiohttp.ClientSSLError():
             return Transient(
                 f"the callback of route {route} shows a certificate that is not trusted; renew it"
+            )
+        case aiohttp.ClientProxyConnectionError():
+            return Transient(
+                f"the callback of route {route} cannot be reached: {proxy_trouble(error)}"
             )
         case aiohttp.ClientConnectorError():
             return Transient(f"the callback of route {route} cannot be reached; is it running?")

@@ -7,13 +7,17 @@ HTTP status, so the status is derived from the provider's own word for the case.
 
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
 
 # Characters of a provider's message that are quoted.
 _TEXT_MAX: Final = 300
+# Characters and words of everything that was said that are searched for a known case.
+_WHOLE_MAX: Final = 4_000
+_WORDS_MAX: Final = 400
 # HTML elements whose content is not text for people.
 _HIDDEN: Final = (b"script", b"style", b"head")
 # Bytes of an HTML page that are searched.
@@ -66,13 +70,15 @@ class Complaint(msgspec.Struct, frozen=True):
 
     `text` is one short line. `code` is the provider's own word for the case, if any. `status` is
     the HTTP status that the case has, or 0 if it is not known. `retry_after_s` is the wait that the
-    body asks for.
+    body asks for. `whole` is everything that was said, of limited length: proxies put the words
+    that tell the case deep inside.
     """
 
     text: str = ""
     code: str = ""
     status: int = 0
     retry_after_s: float | None = None
+    whole: str = ""
 
 
 def complaint(body: bytes) -> Complaint:
@@ -80,8 +86,27 @@ def complaint(body: bytes) -> Complaint:
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Complaint(_short(_page(body[:_BODY_MAX])))
-    return _found(value, depth=4)
+        words = _page(body[:_BODY_MAX])
+        return Complaint(_short(words), whole=words[:_WHOLE_MAX])
+    # A separator, so that no phrase is found that begins in one text and ends in another.
+    whole = "; ".join(islice(_words_in(value, depth=6), _WORDS_MAX))
+    return msgspec.structs.replace(_found(value, depth=4), whole=whole[:_WHOLE_MAX])
+
+
+def _words_in(value: object, *, depth: int) -> Iterator[str]:
+    """Yield all texts of a JSON value, and its numbers with their names, in their order."""
+    inside: Sequence[tuple[str, object]] = ()
+    if isinstance(value, dict):
+        inside = list(value.items())
+    elif isinstance(value, list):
+        inside = [("", each) for each in value]
+    for name, each in inside if depth else ():
+        if isinstance(each, str):
+            yield each[:_WHOLE_MAX]
+        elif isinstance(each, int | float):
+            yield f"{name} {each}"
+        else:
+            yield from _words_in(each, depth=depth - 1)
 
 
 def _found(value: object, *, depth: int) -> Complaint:

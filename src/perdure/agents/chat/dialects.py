@@ -4,9 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from perdure.agents.chat import anthropic, anthropic_stream, openai, openai_stream
-from perdure.agents.chat.answer import ModelAnswer
+from perdure.agents.chat.answer.answer import ModelAnswer
+from perdure.agents.chat.anthropic import request as anthropic
+from perdure.agents.chat.anthropic import stream as anthropic_stream
 from perdure.agents.chat.manifest import ChatSettings
+from perdure.agents.chat.openai import request as openai
+from perdure.agents.chat.openai import stream as openai_stream
 from perdure.domain.prompt.prompt import ModelRequest, PromptMessage
 
 

@@ -21,7 +21,7 @@ from typing import Final
 import aiohttp
 
 from perdure.agents.chat import failures
-from perdure.agents.chat.answer import Garbage, ModelAnswer
+from perdure.agents.chat.answer.answer import Garbage, ModelAnswer
 from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.failures import ModelFailure, ModelServerInfo
 from perdure.agents.chat.intake import AnswerIntake

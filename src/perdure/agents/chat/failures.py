@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from perdure.agents.chat.complaints import Complaint
+from perdure.agents.chat.wordings import ComplaintKind, NamedSizes, kind_of, sizes_of
 from perdure.domain.errors import OUT_OF_FILES
-from perdure.domain.outcomes import StopReason
+from perdure.domain.outcomes import Refused, StopReason
 from perdure.domain.text import storable
 from perdure.domain.turn.stream import Stopped
 from perdure.domain.urls import shown_url
@@ -24,23 +25,46 @@ from perdure.domain.urls import shown_url
 _RETRIED: Final = frozenset({408, 409, 425, 429})
 # Provider words for a limit that waiting does not lift, although the status is 429.
 _NO_CREDIT: Final = frozenset({"insufficient_quota", "billing_not_active"})
-_TOO_LONG: Final = re.compile(
-    r"context.{0,3}(length|window)|maximum context|too long|too many tokens|too large",
-    re.IGNORECASE,
-)
+# Refusals of the caller itself. Words about the request would not explain them.
+_OF_THE_CALLER: Final = frozenset({401, 402, 403})
+# What may be refused with 413 although the conversation is short enough.
+_NOT_LENGTH: Final = (ComplaintKind.MEMORY, ComplaintKind.SIGHT, ComplaintKind.PICTURE)
+_BAD_REQUEST: Final = frozenset({400, 406, 413, 415, 422, 451})
+# The statuses with which servers refuse the content of a request, by what they complain about. With
+# other statuses the same words have another cause: a rate limit, the key, a fault of the server.
+_REFUSING: Final[Mapping[ComplaintKind | None, frozenset[int]]] = {
+    ComplaintKind.SIGHT: _BAD_REQUEST | {404, 500, 501},
+    ComplaintKind.PICTURE: _BAD_REQUEST,
+    ComplaintKind.MODERATION: _BAD_REQUEST | {403},
+    ComplaintKind.POLICY: _BAD_REQUEST,
+    ComplaintKind.FILE: _BAD_REQUEST,
+}
+_WHAT: Final[Mapping[ComplaintKind | None, tuple[str, Refused | None]]] = {
+    ComplaintKind.SIGHT: ("the picture", Refused.PICTURE),
+    ComplaintKind.PICTURE: ("the picture", Refused.PICTURE),
+    ComplaintKind.MODERATION: ("the message", Refused.MESSAGE),
+    ComplaintKind.POLICY: ("the message", Refused.MESSAGE),
+    ComplaintKind.FILE: ("a file", None),
+}
 _AGAIN: Final = "send the message again"
 # Shorter keys are placeholders such as "none". Replacing them would spoil ordinary words.
 _SECRET_MIN: Final = 8
 
 
 class ModelFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes one failure. `status` is the HTTP status of a refusal, or 0 if there was none."""
+    """Describes one failure. `status` is the HTTP status of a refusal, or 0 if there was none.
+    `sizes` are the tokens that the refusal of a long request names, and `refused` is what of the
+    request the server did not take, if its words tell. `words` are those that everybody may read,
+    and do not say where the server is."""
 
     reason: StopReason
     detail: str
     may_retry: bool = False
     status: int = 0
     retry_after_s: float | None = None
+    sizes: NamedSizes = NamedSizes()
+    refused: Refused | None = None
+    words: str = ""
 
     def as_stopped(self) -> Stopped:
         """Return the event that ends an agent's stream with this failure."""
@@ -50,6 +74,10 @@ class ModelFailure(msgspec.Struct, frozen=True, kw_only=True):
             may_retry=self.may_retry,
             status=self.status,
             retry_after_s=self.retry_after_s,
+            window=self.sizes.window,
+            asked=self.sizes.asked,
+            refused=self.refused,
+            words=self.words,
         )
 
 
@@ -92,8 +120,13 @@ def refused(
     location: str = "",
     retry_after_s: float | None = None,
 ) -> ModelFailure:
-    """Describe a response that is no success."""
+    """Describe a response that is no success. Its words are asked before its status."""
     quoted = f": {said.text}" if said.text else ""
+    kind = _kind(status, said)
+    if kind is ComplaintKind.WINDOW and status >= 400 and status not in _OF_THE_CALLER:
+        return _too_long(server, status, said)
+    if status in _REFUSING.get(kind, ()):
+        return _content_refused(server, status, said, kind)
     if status in _RETRIED or status >= 500:
         return _overloaded(server, status, said, retry_after_s)
     if 300 <= status < 400:
@@ -110,18 +143,50 @@ def refused(
             f"{server.url} knows no such model or address (404){quoted}; check model "
             f"({server.model!r}) and base_url of agent {server.agent}"
         )
-    elif status == 413 or _TOO_LONG.search(f"{said.code} {said.text}"):
-        words = (
-            f"the conversation is too long for {server.model} ({status}){quoted}; "
-            "begin a new conversation, or choose a model with a larger window"
-        )
-        return server.failure(StopReason.CONTEXT_EXCEEDED, words, status=status)
     else:
         words = (
             f"{server.url} refused the request ({status}){quoted}; "
             f"check the settings of agent {server.agent}"
         )
-    return server.failure(StopReason.PROVIDER_REJECTED, words, status=status)
+    failure = server.failure(StopReason.PROVIDER_REJECTED, words, status=status)
+    told = _plainly(server, "the request", said)
+    return msgspec.structs.replace(failure, words=told)
+
+
+def _kind(status: int, said: Complaint) -> ComplaintKind | None:
+    """Return what a refusal of a request complains about, or None if the words do not tell."""
+    kind = kind_of(said)
+    return ComplaintKind.WINDOW if status == 413 and kind not in _NOT_LENGTH else kind
+
+
+def _too_long(server: ModelServerInfo, status: int, said: Complaint) -> ModelFailure:
+    """Describe that the request is longer than what the model can read at once."""
+    quoted = f": {said.text}" if said.text else ""
+    words = (
+        f"the conversation is too long for {server.model} ({status}){quoted}; "
+        "begin a new conversation, or choose a model with a larger window"
+    )
+    failure = server.failure(StopReason.CONTEXT_EXCEEDED, words, status=status)
+    return msgspec.structs.replace(failure, sizes=sizes_of(said))
+
+
+def _content_refused(
+    server: ModelServerInfo, status: int, said: Complaint, kind: ComplaintKind | None
+) -> ModelFailure:
+    """Describe that the server does not take what was asked. Everybody reads these words, so they
+    do not say where the server is."""
+    what, refused = _WHAT.get(kind, ("the message", None))
+    told = _plainly(server, what, said)
+    failure = server.failure(StopReason.CONTENT_REFUSED, told, status=status)
+    return msgspec.structs.replace(failure, refused=refused, words=failure.detail)
+
+
+def _plainly(server: ModelServerInfo, what: str, said: Complaint) -> str:
+    """Return the server's own words for a refusal, without the place where it is."""
+    words = server.failure(StopReason.CONTENT_REFUSED, said.text).detail
+    words = words.replace(server.url, "its address").rstrip(". ")
+    told = f": {words}" if words else ", without a reason"
+    return f"the model's server refuses {what}{told}"
 
 
 def _overloaded(
@@ -273,9 +338,15 @@ def said_at_once(
     wait_s = retry_after_s if said.retry_after_s is None else said.retry_after_s
     if said.status:
         return refused(server, said.status, said, retry_after_s=wait_s)
-    if _TOO_LONG.search(f"{said.code} {said.text}"):
+    if _is_about_request(said):
         return refused(server, 400, said)
     return said_error(server, said, may_retry=True, retry_after_s=wait_s)
+
+
+def _is_about_request(said: Complaint) -> bool:
+    """Tell whether the words complain about what was asked."""
+    kind = kind_of(said)
+    return kind is ComplaintKind.WINDOW or kind in _REFUSING
 
 
 def said_error(
@@ -286,6 +357,9 @@ def said_error(
     retry_after_s: float | None = None,
 ) -> ModelFailure:
     """Describe an error in the middle of an answer, or one of no known case."""
+    kind = kind_of(said)
+    if (said.status or 400) in _REFUSING.get(kind, ()):
+        return _content_refused(server, said.status, said, kind)
     why = said.text or "it gave no reason"
     words = f"{server.url} failed: {why}; {_AGAIN}, or look at the server"
     return server.failure(

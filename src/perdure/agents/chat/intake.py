@@ -7,7 +7,7 @@ not streamed has to be held in memory until it is complete.
 
 from typing import Final
 
-from perdure.agents.chat.answer import Garbage, ModelAnswer
+from perdure.agents.chat.answer.answer import Garbage, ModelAnswer
 from perdure.agents.chat.dialects import ModelDialect
 from perdure.agents.chat.sse import EVENT_BYTES_MAX, EventSplitter, TooLong
 from perdure.domain.prompt.bounds import ROOM, AnswerRoom, Measure

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -26,9 +27,16 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = _NO_HEADERS
     max_tokens: int | None = None
     temperature: float | None = None
+    reasoning: Literal["", "low", "medium", "high", "off"] = ""
     connect_timeout_s: float = 10.0
     first_token_timeout_s: float = 120.0
     silence_timeout_s: float = 60.0
+
+    @property
+    def thinker(self) -> str:
+        """Return a name for this model at this server on this wire. Reasoning is given back only to
+        the model that it came from."""
+        return f"{self.api} {urlsplit(self.base_url).netloc.rpartition('@')[2]} {self.model}"
 
     def __repr__(self) -> str:
         """Return a text without the key and the headers, which must not appear in tracebacks or

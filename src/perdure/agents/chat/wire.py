@@ -24,6 +24,7 @@ from perdure.domain.prompt.bounds import ROOM, AnswerRoom
 from perdure.domain.urls import secrets_in_url, shown_url, without_login
 from perdure.ports.system import descriptors
 from perdure.ports.system.clock import Clock
+from perdure.ports.system.outgoing import DIRECT, Outgoing, proxy_trouble
 from perdure.ports.system.time_limits import running_time, time_limit, time_limit_until
 
 # Larger bodies are sent in pieces, to save a copy of the whole.
@@ -37,9 +38,15 @@ class ModelWire:
     """Posts requests to one model server."""
 
     def __init__(
-        self, settings: ChatSettings, *, session: aiohttp.ClientSession | None, clock: Clock
+        self,
+        settings: ChatSettings,
+        *,
+        session: aiohttp.ClientSession | None,
+        clock: Clock,
+        outgoing: Outgoing = DIRECT,
     ) -> None:
         self._settings = settings
+        self._outgoing = outgoing
         self._dialect = DIALECTS[settings.api]
         self._session = session
         self._owns_session = session is None
@@ -114,9 +121,7 @@ class ModelWire:
         """Return the HTTP session. It is created at the first use, inside the running event
         loop."""
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
-            )
+            self._session = self._outgoing.session(limit=0)
         return self._session
 
     async def _refused(self, response: aiohttp.ClientResponse) -> ModelFailure:
@@ -169,6 +174,8 @@ class ModelWire:
                 return (failures.no_descriptor if is_ours else failures.unknown_host)(self.server)
             case aiohttp.ClientSSLError():
                 return failures.untrusted(self.server, error)
+            case aiohttp.ClientProxyConnectionError():
+                return _no_way(self.server, error)
             case _:
                 return failures.unreachable(self.server, error)
 
@@ -182,6 +189,12 @@ class ModelWire:
 def _basic(user: str, password: str) -> str:
     """Return the header value for HTTP basic authentication."""
     return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def _no_way(server: ModelServerInfo, error: aiohttp.ClientProxyConnectionError) -> ModelFailure:
+    """Return the failure for a proxy that did not lead to the server."""
+    words = f"no connection to {server.url}: {proxy_trouble(error)}"
+    return server.failure(StopReason.PROVIDER_UNREACHABLE, words, may_retry=True)
 
 
 def _closed(server: ModelServerInfo) -> ModelFailure:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from perdure.app.config.toml_errors import instead, nearest, quoted
+from perdure.app.config.toml_errors import in_quotes, instead, nearest
 from perdure.app.config.toml_positions import KeyPath
-from perdure.app.config.toml_words import shown
+from perdure.app.config.toml_words import key_text
 from perdure.app.config.values import (
     MAIN,
     TOOLS,
@@ -22,6 +22,7 @@ from perdure.app.config.values import (
     McpServer,
     TranscriberConfig,
 )
+from perdure.app.network.proxies import RULE, UnusableProxy, proxy_of
 from perdure.ports.platform.settings import AdapterSettings
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
@@ -31,6 +32,7 @@ _Finding = tuple[KeyPath, str]
 def findings(config: Config) -> Iterator[_Finding]:
     """Yield what is wrong with a configuration, each with the key to look at."""
     yield from _server(config)
+    yield from _network(config)
     yield from _store(config)
     for name, agent in config.agents.items():
         yield from _agent(config, name, agent)
@@ -49,19 +51,29 @@ def _server(config: Config) -> Iterator[_Finding]:
         if _NAME.fullmatch(host) is None or host.replace(".", "").isdigit():
             at: KeyPath = ("server", "host")
             rule = 'an address such as "127.0.0.1" or "::1", or the name of this machine'
-            yield at, f"{shown(at)} must be {rule}, not {quoted(host)}"
+            yield at, f"{key_text(at)} must be {rule}, not {in_quotes(host)}"
     for index, network in enumerate(config.server.trusted_proxies):
         try:
             ipaddress.ip_network(network, strict=False)
         except ValueError:
             at = ("server", "trusted_proxies", index)
             rule = 'an address such as "127.0.0.1", or a network such as "10.0.0.0/8"'
-            yield at, f"{shown(at)} must be {rule}, not {quoted(network)}"
+            yield at, f"{key_text(at)} must be {rule}, not {in_quotes(network)}"
     for index, name in enumerate(config.server.hosts):
         if name != "*" and _NAME.fullmatch(name) is None:
             at = ("server", "hosts", index)
             rule = 'a name such as "chat.example.com", without scheme and port, or "*" for any'
-            yield at, f"{shown(at)} must be {rule}, not {quoted(name)}"
+            yield at, f"{key_text(at)} must be {rule}, not {in_quotes(name)}"
+
+
+def _network(config: Config) -> Iterator[_Finding]:
+    if config.network.proxy is None:
+        return
+    try:
+        proxy_of(config.network.proxy.reveal())
+    except UnusableProxy as error:
+        # The address may contain a password, so the complaint never repeats it.
+        yield ("network", "proxy"), f"[network] proxy must be {RULE}: {error}"
 
 
 def _store(config: Config) -> Iterator[_Finding]:
@@ -88,7 +100,7 @@ def _agent(config: Config, name: str, agent: AgentConfig) -> Iterator[_Finding]:
         at = (*path, "fallbacks", index)
         yield from _known_agent(config, other, at)
         if other == name:
-            yield at, f"{shown(at)} names the agent itself; name another one or leave it out"
+            yield at, f"{key_text(at)} names the agent itself; name another one or leave it out"
     if agent.compact_agent is not None:
         yield from _known_agent(config, agent.compact_agent, (*path, "compact_agent"))
     for index, tool in enumerate(agent.tools):
@@ -101,24 +113,24 @@ def _known_tool(config: Config, tool: str, path: KeyPath) -> Iterator[_Finding]:
     if server != tool:
         if server not in config.tools.mcp:
             advice = _add_server(config, server)
-            yield path, f"{shown(path)} names an unknown tool server; {advice}"
+            yield path, f"{key_text(path)} names an unknown tool server; {advice}"
     elif tool not in (*TOOLS, *TOOLS_TO_COME):
         known = [*TOOLS, *TOOLS_TO_COME, *(f"mcp.{name}" for name in config.tools.mcp)]
         advice = instead(tool, known, noun="tools")
-        yield path, f"{shown(path)} names the unknown tool {quoted(tool)}; {advice}"
+        yield path, f"{key_text(path)} names the unknown tool {in_quotes(tool)}; {advice}"
 
 
 def _add_server(config: Config, name: str) -> str:
     add = f"add [tools.mcp.{name}]"
     meant = nearest(name, config.tools.mcp)
-    return add if meant is None else f"did you mean {quoted(f'mcp.{meant}')}? Else {add}"
+    return add if meant is None else f"did you mean {in_quotes(f'mcp.{meant}')}? Else {add}"
 
 
 def _known_agent(config: Config, name: str, path: KeyPath) -> Iterator[_Finding]:
     known = list(config.agents) or [MAIN]
     if name not in known:
         advice = instead(name, known, noun="agents")
-        yield path, f"{shown(path)} names the unknown agent {quoted(name)}; {advice}"
+        yield path, f"{key_text(path)} names the unknown agent {in_quotes(name)}; {advice}"
 
 
 def _adapter(config: Config, name: str, adapter: AdapterSettings) -> Iterator[_Finding]:
@@ -127,16 +139,16 @@ def _adapter(config: Config, name: str, adapter: AdapterSettings) -> Iterator[_F
         yield from _known_agent(config, agent, (*path, *key))
     for key, problem in adapter.problems():
         at = (*path, *key)
-        yield at, f"{shown(at)} {problem}"
+        yield at, f"{key_text(at)} {problem}"
 
 
 def _transcriber(transcriber: TranscriberConfig) -> Iterator[_Finding]:
     path: KeyPath = ("transcriber",)
     if transcriber.command and transcriber.url:
-        yield path, f"{shown(path)} takes either command or url, and has both"
+        yield path, f"{key_text(path)} takes either command or url, and has both"
     if transcriber.command and not any("{file}" in word for word in transcriber.command):
         at = (*path, "command")
-        yield at, f'{shown(at)} must name the file to read: ["program", "{{file}}"]'
+        yield at, f'{key_text(at)} must name the file to read: ["program", "{{file}}"]'
 
 
 def _mcp(name: str, server: McpServer) -> Iterator[_Finding]:
@@ -144,4 +156,4 @@ def _mcp(name: str, server: McpServer) -> Iterator[_Finding]:
     path: KeyPath = ("tools", "mcp", name)
     if (server.command is None) == (server.url is None):
         which = "both" if server.command else "neither"
-        yield path, f"{shown(path)} takes either command or url, and has {which}"
+        yield path, f"{key_text(path)} takes either command or url, and has {which}"

@@ -22,6 +22,7 @@ from perdure.ports.platform.manifest import AdapterContext, Factory, FindAnswer,
 from perdure.ports.platform.settings import AdapterSettings
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.entropy import Entropy
+from perdure.ports.system.outgoing import DIRECT, Outgoing
 
 BUILT_IN: Final = ("discord", "matrix", "slack", "telegram", "webhook")
 GROUP: Final = "perdure.adapters"
@@ -63,7 +64,7 @@ def settings_by_name(configured: Iterable[str]) -> dict[str, type[AdapterSetting
     return {name: manifest(name).settings for name in known if name in wanted}
 
 
-def platforms(
+def platforms(  # noqa: PLR0913 - what a platform is made with
     configured: Mapping[str, AdapterSettings],
     *,
     home: Path,
@@ -71,6 +72,7 @@ def platforms(
     entropy: Entropy,
     hook_url: Callable[[str], str],
     answers: Callable[[str], FindAnswer],
+    outgoing: Outgoing = DIRECT,
 ) -> dict[str, Platform]:
     """Import and make the configured platforms. Raises `Rejected` where a library is missing."""
     made = {}
@@ -92,6 +94,7 @@ def platforms(
             folder=folder,
             hook_url=hook_url(name),
             answers=answers(name),
+            outgoing=outgoing,
         )
         made[name] = factory(settings, context)
     return made

@@ -73,13 +73,13 @@ def instead(name: str, valid: Sequence[str], *, noun: str = "keys") -> str:
     """Return the advice for an unknown name: the nearest valid one, or all valid ones."""
     meant = nearest(name, valid)
     if meant is not None:
-        return f"did you mean {quoted(meant)}?"
+        return f"did you mean {in_quotes(meant)}?"
     if not valid:
         return f"there are no {noun} to choose from"
     return f"valid {noun}: {', '.join(valid)}"
 
 
-def quoted(text: str) -> str:
+def in_quotes(text: str) -> str:
     """Return the text in double quotes, with escapes."""
     return json.dumps(text, ensure_ascii=False)
 

@@ -16,16 +16,16 @@ from typing import Literal, TypeVar, Union, cast, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo
 
-from perdure.app.config.toml_errors import Problem, instead, nearest, quoted
+from perdure.app.config.toml_errors import Problem, in_quotes, instead, nearest
 from perdure.app.config.toml_positions import KeyPath, Positions
 from perdure.app.config.toml_words import (
     SECRET_KEYS,
     SECRET_WORDS,
     bare,
     expected,
+    key_text,
     metas,
     one_of,
-    shown,
     shown_value,
     stripped,
 )
@@ -102,10 +102,10 @@ class TomlReader:
     def _refuse_unknown(
         self, value: Mapping[str, object], valid: Sequence[str], path: KeyPath
     ) -> None:
-        where = f"in {shown(path)}" if path else "at the top of the file"
+        where = f"in {key_text(path)}" if path else "at the top of the file"
         for key in value:
             if key not in valid:
-                text = f"unknown key {quoted(key)} {where}; {instead(key, valid)}"
+                text = f"unknown key {in_quotes(key)} {where}; {instead(key, valid)}"
                 self.complain((*path, key), text)
 
     def _ask_for_missing(
@@ -113,7 +113,7 @@ class TomlReader:
     ) -> None:
         for key, field in fields.items():
             if field.required and key not in value:
-                self.complain(path, f"{shown(path)} needs {key} = ...: {expected(field.type)}")
+                self.complain(path, f"{key_text(path)} needs {key} = ...: {expected(field.type)}")
 
     def _tagged(
         self, kinds: Sequence[type[msgspec.Struct]], value: object, path: KeyPath
@@ -125,7 +125,7 @@ class TomlReader:
             self._no_table(path)
             return None
         if field not in value:
-            self.complain(path, f"{shown(path)} needs {field} = ...: {one_of(by_tag)}")
+            self.complain(path, f"{key_text(path)} needs {field} = ...: {one_of(by_tag)}")
             return None
         tag = value[field]
         if not isinstance(tag, str) or tag not in by_tag:
@@ -169,14 +169,14 @@ class TomlReader:
 
     def _no_table(self, path: KeyPath) -> None:
         # The value is not quoted: it may be a secret that was put one level too high.
-        self.complain(path, f"{shown(path)} must be a table: a section, or {{ key = value }}")
+        self.complain(path, f"{key_text(path)} must be a table: a section, or {{ key = value }}")
 
     def _wrong(
         self, path: KeyPath, expectation: str, value: object, *, meant: str | None = None
     ) -> None:
-        question = f"; did you mean {quoted(meant)}?" if meant is not None else ""
+        question = f"; did you mean {in_quotes(meant)}?" if meant is not None else ""
         self.complain(
-            path, f"{shown(path)} must be {expectation}, not {shown_value(value)}{question}"
+            path, f"{key_text(path)} must be {expectation}, not {shown_value(value)}{question}"
         )
 
     def _secret(self, value: object, path: KeyPath) -> Secret | None:
@@ -190,21 +190,21 @@ class TomlReader:
             case {"file": str(name), **rest} if name and not rest:
                 return self._from_file(name, path)
             case "":
-                self.complain(path, f"{shown(path)} is empty; fill it in or leave the key out")
+                self.complain(path, f"{key_text(path)} is empty; fill it in or leave the key out")
             case dict():
                 self._no_secret(value, path)
             case _:
                 # The value is not quoted: it may be the secret itself, for example an unquoted
                 # number.
-                self.complain(path, f"{shown(path)} must be {SECRET_WORDS}; text needs quotes")
+                self.complain(path, f"{key_text(path)} must be {SECRET_WORDS}; text needs quotes")
         return None
 
     def _no_secret(self, table: Mapping[str, object], path: KeyPath) -> None:
         found = ", ".join(table) or "nothing"
-        text = f"{shown(path)} must be {SECRET_WORDS}, not a table of {found}"
+        text = f"{key_text(path)} must be {SECRET_WORDS}, not a table of {found}"
         wrong = next((key for key in table if key not in SECRET_KEYS), "")
         meant = nearest(wrong, SECRET_KEYS) if wrong else None
-        question = f"; did you mean {quoted(meant)}?" if meant is not None else ""
+        question = f"; did you mean {in_quotes(meant)}?" if meant is not None else ""
         self.complain((*path, wrong) if wrong else path, text + question)
 
     def _from_environ(self, name: str, path: KeyPath) -> Secret | None:
@@ -214,7 +214,7 @@ class TomlReader:
         state = "is not set" if found is None else "is empty"
         self.complain(
             path,
-            f"{shown(path)} is read from the environment variable {name}, which {state}; "
+            f"{key_text(path)} is read from the environment variable {name}, which {state}; "
             f"set {name} before the start",
         )
         return None
@@ -226,11 +226,11 @@ class TomlReader:
             found = file.read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            text = f"{shown(path)} is read from {file}, which cannot be read ({why}); {advice}"
+            text = f"{key_text(path)} is read from {file}, which cannot be read ({why}); {advice}"
             self.complain(path, text)
             return None
         if not found:
-            self.complain(path, f"{shown(path)} is read from {file}, which is empty; {advice}")
+            self.complain(path, f"{key_text(path)} is read from {file}, which is empty; {advice}")
             return None
         return Secret(found)
 

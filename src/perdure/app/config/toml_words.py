@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from perdure.app.config.toml_errors import quoted
+from perdure.app.config.toml_errors import in_quotes
 from perdure.app.config.toml_positions import KeyPath
 from perdure.domain.secret import Secret
 
@@ -36,7 +36,7 @@ def expected(kind: object) -> str:
     return _PLAIN.get(wanted, "a table")
 
 
-def shown(path: KeyPath) -> str:
+def key_text(path: KeyPath) -> str:
     """Name a key as people know it: `[server]` for a section, `[server] port` for a key,
     `[agents.main] tools[1]` for an item of a list."""
     if not path:
@@ -57,7 +57,7 @@ def shown_value(value: object) -> str:
         case str() if "://" in value:
             return "this address"  # an address may contain a password or a key
         case str():
-            return quoted(value if len(value) <= 60 else f"{value[:60]}...")
+            return in_quotes(value if len(value) <= 60 else f"{value[:60]}...")
         case dict():
             return "a table"
         case list():
@@ -67,7 +67,7 @@ def shown_value(value: object) -> str:
 
 
 def one_of(options: Sequence[str] | Mapping[str, object]) -> str:
-    return f"one of {', '.join(quoted(str(option)) for option in options)}"
+    return f"one of {', '.join(in_quotes(str(option)) for option in options)}"
 
 
 def bare(kind: object) -> object:

@@ -57,6 +57,15 @@ class ServerConfig(Section, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "base_url", self.base_url.rstrip("/"))
 
 
+class NetworkConfig(Section, frozen=True, kw_only=True):
+    """Holds how other servers are reached: over which proxy, and which certificate authorities are
+    trusted besides those of the system. The proxy is a secret, because its address may contain a
+    password."""
+
+    proxy: Secret | None = None
+    ca_file: NonEmptyText | None = None
+
+
 class StoreConfig(Section, frozen=True, kw_only=True):
     """Holds where the store is. `url` is the word sqlite or a postgresql:// address. It is a
     secret, because the address may contain a password."""
@@ -81,7 +90,9 @@ class AgentSection(Section, frozen=True, kw_only=True):
     """Holds the settings that every kind of agent takes."""
 
     instructions: str = ""
+    context: bool = True
     context_tokens: Count = 128_000
+    pictures: WholeNumber = 20
     compact_at: Share = 0.75
     compact_agent: Name | None = None
     tools: tuple[NonEmptyText, ...] = ()
@@ -102,6 +113,7 @@ class ChatAgentSection(AgentSection, frozen=True, kw_only=True, tag_field="kind"
     headers: Mapping[NonEmptyText, Secret] = _NOTHING
     max_tokens: Count | None = None
     temperature: Temperature | None = None
+    reasoning: Literal["low", "medium", "high", "off"] | None = None
     vision: bool = True
     connect_timeout_s: WaitSeconds = 10.0
     first_token_timeout_s: WaitSeconds = 120.0
@@ -278,6 +290,7 @@ class Config(Section, frozen=True, kw_only=True):
 
     server: ServerConfig = ServerConfig()
     store: StoreConfig = StoreConfig()
+    network: NetworkConfig = NetworkConfig()
     agents: Mapping[Name, AgentConfig] = MappingProxyType({})
     personas: Mapping[Name, PersonaConfig] = MappingProxyType({})
     tools: ToolsConfig = ToolsConfig()

@@ -7,7 +7,7 @@ they wait for a later version.
 from collections.abc import Iterator
 
 from perdure.app.config.loading import Config
-from perdure.app.config.toml_errors import quoted
+from perdure.app.config.toml_errors import in_quotes
 from perdure.app.config.values import TOOLS
 
 
@@ -19,6 +19,6 @@ def settings_without_effect(config: Config) -> Iterator[str]:
     for name, agent in config.agents.items():
         for tool in dict.fromkeys(agent.tools):
             if tool not in TOOLS:
-                yield f"[agents.{name}] tools {quoted(tool)}"
+                yield f"[agents.{name}] tools {in_quotes(tool)}"
         if agent.concurrent:
             yield f"[agents.{name}] concurrent"

@@ -35,6 +35,11 @@ DETAIL_MAX: Final = 300
 # How many running turns are remembered, to log how long they took.
 _BEGUN_MAX: Final = 100_000
 _BAD: Final = frozenset({Outcome.FAILED, Outcome.SUSPENDED, Outcome.INTERRUPTED})
+# The detail of an ending that brings none of its own.
+_DETAILS: Final = {
+    Outcome.SUSPENDED: "its attempts were interrupted too often in a row, so it is given up; "
+    "`perdure explain` with its id shows each of them",
+}
 log = structlog.get_logger("node")
 turn_log = structlog.get_logger("turn")
 
@@ -85,12 +90,13 @@ class LifeLog:
         is_bad = settled.outcome in _BAD
         if not is_bad and not self._is_verbose:
             return
+        detail = settled.detail or _DETAILS.get(settled.outcome, "")
         fields = {
             "turn": settled.turn,
             "session": recorded.session,
             "agent": settled.agent,
             "reason": settled.reason,
-            "detail": " ".join(settled.detail.split())[:DETAIL_MAX] if is_bad else "",
+            "detail": " ".join(detail.split())[:DETAIL_MAX] if is_bad else "",
             "ms": None if begun_at is None else recorded.at - begun_at,
         }
         said = {key: value for key, value in fields.items() if value not in ("", None)}

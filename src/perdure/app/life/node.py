@@ -65,7 +65,10 @@ class Node:
         return self._gateway.sending
 
     def agents(self) -> list[AgentView]:
-        return [AgentView(name=seat.name, kind=seat.kind) for seat in self.roster.seats]
+        return [
+            AgentView(name=seat.name, kind=seat.kind, model=seat.model, window=seat.window)
+            for seat in self.roster.seats
+        ]
 
     def platforms(self) -> list[PlatformView]:
         return self._receivers.views()
@@ -132,6 +135,9 @@ async def running_node(
             dependencies, supervisor.start, feed=Feed(tally.observe, LifeLog().observe)
         )
         node = Node(parts, dependencies.roster)
+        # Before the first turn, which would otherwise take a window for larger than it is.
+        learned = await dependencies.store.room.learned()
+        dependencies.roster.learn((each.agent, each.model, each.tokens) for each in learned)
         await parts.gateway.begin(name=os.uname().nodename)
         begin_receiving(dependencies, parts)
         try:

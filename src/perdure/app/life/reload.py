@@ -14,6 +14,7 @@ import structlog
 
 from perdure.app.config import loading as config
 from perdure.app.config.loading import Config
+from perdure.app.config.network import network_of
 from perdure.app.config.platforms import Hosts, operators_of
 from perdure.app.config.without_effect import settings_without_effect
 from perdure.app.wiring import agents, discovery
@@ -94,8 +95,9 @@ class Reloading:
             log.info("configuration unchanged")
             return
         try:
-            found = await discovery.agents(changed, self._environ)
+            found = await discovery.agents(changed, self._environ, outgoing=self._seating.outgoing)
             agents.check(changed, self._path)
+            network_of(changed, self._path, self._environ)
             seats = self._seating.seats(found.by_name)
         except Rejected as error:
             log.error("configuration not applied", problem=error.message)  # noqa: TRY400

@@ -22,26 +22,30 @@ from perdure.app.config import environment, platforms
 from perdure.app.config import loading as config
 from perdure.app.config.environment import OPERATOR, SERVER_FILE, signed_in
 from perdure.app.config.limits import limits_of
+from perdure.app.config.network import network_of
 from perdure.app.config.toml_errors import ConfigError, Problem
 from perdure.app.config.toml_positions import Positions
 from perdure.app.life.descriptors import shares
 from perdure.app.life.life_log import tell_of_migrations, tell_of_start, tell_of_store
 from perdure.app.life.listening import Bound, LocalSite, UnusableHost, backlog, bound, cannot_listen
-from perdure.app.life.node import RunningNode, running_node
+from perdure.app.life.node import Node, RunningNode, running_node
 from perdure.app.life.reload import Reloading, warn_of_what_has_no_effect
 from perdure.app.life.replace import make_way
 from perdure.app.life.signals import Signals
 from perdure.app.life.standstill import Standstill
 from perdure.app.life.stopping import NodeStop
 from perdure.app.life.systemd import Notifier
+from perdure.app.network.outgoing import RoutedOutgoing
+from perdure.app.network.reachability import tell_of_proxies
 from perdure.app.operate.local_socket import bound_socket
 from perdure.app.operate.node_process import ServerFile, hint, lock_of
+from perdure.app.reading.file_reading import FileReader
+from perdure.app.reading.transcribing import transcriber_of
 from perdure.app.wiring import agents, discovery, storage
 from perdure.app.wiring.assembly import NodeDependencies
 from perdure.app.wiring.budgets import budgets_of
-from perdure.app.wiring.file_reading import FileReader
 from perdure.app.wiring.system import SystemClock, SystemEntropy, give_memory_back
-from perdure.app.wiring.transcribing import transcriber_of
+from perdure.app.wiring.time_zones import time_zone
 from perdure.app.wiring.web_fetching import WebFetcher
 from perdure.domain.errors import NO_SPACE, Rejected
 from perdure.domain.urls import without_login
@@ -103,32 +107,30 @@ async def _life(
     announce: Callable[[str], None],
     signals: Signals,
 ) -> Again | None:
-    home = options.home
-    settings = _settings(home, environ)
-    entropy, clock = SystemEntropy(), SystemClock()
+    """Start everything, wait for the end, and drain. Returns whether to begin again."""
+    home, entropy, clock = options.home, SystemEntropy(), SystemClock()
+    settings, outgoing = _settings(home, environ)
     token = environment.home_token(home, environ, entropy.random_bytes)
     notifier = Notifier(environ, clock)
     # Everything is started in this order, and closed in the reverse order when the block ends.
     async with AsyncExitStack() as stack:
         stop = stack.enter_context(_logging(options, signals))
         warn_of_what_has_no_effect(settings)
-        found = await discovery.agents(settings, environ)
-        unopened = storage.store(settings, home, clock=clock, entropy=entropy)
-        seating = agents.Seating(unopened, clock)
+        found = await discovery.agents(settings, environ, outgoing=outgoing)
+        store = storage.store(settings, home, clock=clock, entropy=entropy)
+        seating = agents.Seating(store, clock, outgoing)
         roster = Roster(seating.seats(found.by_name))
         stack.push_async_callback(roster.close)
-        kept = _kept_port(environ)
-        if options.is_replacing:
-            notifier.status("waiting for the running node")
-            lock = lock_of(home) if settings.store.is_sqlite else None
-            kept = await make_way(home, environ, lock=lock, clock=clock) or kept
+        kept = await _made_way(options, settings, environ, notifier)
         # Opened only now: on SQLite the node that is being replaced holds the lock until it is
         # gone.
-        store = await stack.enter_async_context(_opened(unopened))
+        await stack.enter_async_context(_opened(store))
         await _admit_operators(store, token, settings)
         place = stack.enter_context(_place(options, settings, kept))
         hosts = platforms.Hosts(settings.adapters)
-        dependencies = _surroundings(place, options, settings, store, roster, hosts=hosts)
+        dependencies = _surroundings(
+            place, options, settings, store, roster, hosts=hosts, outgoing=outgoing, environ=environ
+        )
         running = await stack.enter_async_context(running_node(dependencies, settings))
         stack.callback(Standstill(running.tally.stood_still).end)
         public = without_login(settings.server.base_url or place.url)[0]
@@ -146,28 +148,48 @@ async def _life(
             environ=environ,
             shown=notifier.reloading,
         )
-        await stack.enter_async_context(_meanwhile(reloading.run()))
-        await stack.enter_async_context(_meanwhile(notifier.watch()))
-        signals.lead_to(
-            running.node,
-            reload=reloading.ask,
-            port=place.port,
-            drain_s=settings.drain.timeout_s,
-        )
-        # The objects that exist now live as long as the node. Frozen, the garbage collector does
-        # not scan them again and again.
-        gc.collect()
-        gc.freeze()
+        for work in (reloading.run(), notifier.watch(), tell_of_proxies(outgoing.proxies)):
+            await stack.enter_async_context(_meanwhile(work))
+        drain_s = settings.drain.timeout_s
+        signals.lead_to(running.node, reload=reloading.ask, port=place.port, drain_s=drain_s)
+        _spare_what_stays()
         tell_of_start(settings, found.by_name, home=home, node=store.node, url=url)
         notifier.ready("serving")
         announce(_banner(public, token if options.has_token_shown else "", roster, found.reason))
         await running.node.drain_requested.wait()
-        notifier.stopping("draining", within_s=settings.drain.timeout_s)
-        stop.begin(running.node)
-        # The drain begins while HTTP still answers, so messages that arrive meanwhile are accepted
-        # and stored.
-        await running.node.drain()
+        await _drain(running.node, stop, notifier, within_s=drain_s)
     return Again(_port_of(url)) if signals.is_restart else None
+
+
+async def _made_way(
+    options: ServeOptions,
+    settings: config.Config,
+    environ: Mapping[str, str],
+    notifier: Notifier,
+) -> int | None:
+    """Wait until the node that is to be replaced has left. Returns the port to take if port 0 is
+    asked for: the one that the node before had."""
+    kept = _kept_port(environ)
+    if not options.is_replacing:
+        return kept
+    notifier.status("waiting for the running node")
+    lock = lock_of(options.home) if settings.store.is_sqlite else None
+    return await make_way(options.home, environ, lock=lock, clock=SystemClock()) or kept
+
+
+async def _drain(node: Node, stop: NodeStop, notifier: Notifier, *, within_s: float) -> None:
+    """Drain the node while HTTP still answers, so that messages which arrive meanwhile are accepted
+    and stored."""
+    notifier.stopping("draining", within_s=within_s)
+    stop.begin(node)
+    await node.drain()
+
+
+def _spare_what_stays() -> None:
+    """Keep the garbage collector away from the objects that exist now. They live as long as
+    the node, and scanning them again and again costs time."""
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager
@@ -184,12 +206,14 @@ def _logging(options: ServeOptions, signals: Signals) -> Iterator[NodeStop]:
         writer.finish()
 
 
-def _settings(home: Path, environ: Mapping[str, str]) -> config.Config:
-    """Prepare the home, and load the configuration. Raises `ConfigError`."""
+def _settings(home: Path, environ: Mapping[str, str]) -> tuple[config.Config, RoutedOutgoing]:
+    """Prepare the home, and load the configuration. Also returns how other servers are reached.
+    Raises `ConfigError`."""
     environment.prepare_home(home)
     settings = config.load(home, environ)
     agents.check(settings, home / config.FILE_NAME)
-    return settings
+    network = network_of(settings, home / config.FILE_NAME, environ)
+    return settings, RoutedOutgoing(network.proxies, trusted=network.trusted)
 
 
 async def _admit_operators(store: Store, token: str, settings: config.Config) -> None:
@@ -199,7 +223,7 @@ async def _admit_operators(store: Store, token: str, settings: config.Config) ->
     await store.principals.platforms_operators(platforms.operators_of(settings.adapters))
 
 
-def _surroundings(
+def _surroundings(  # noqa: PLR0913 - what a node is assembled from
     place: Bound,
     options: ServeOptions,
     settings: config.Config,
@@ -207,6 +231,8 @@ def _surroundings(
     roster: Roster,
     *,
     hosts: platforms.Hosts,
+    outgoing: RoutedOutgoing,
+    environ: Mapping[str, str],
 ) -> NodeDependencies:
     """Make everything that a node is assembled from."""
     entropy, clock = SystemEntropy(), SystemClock()
@@ -225,12 +251,14 @@ def _surroundings(
             entropy=entropy,
             hook_url=partial(_hook_url, settings.server.base_url or place.url),
             answers=lambda name: partial(store.archive.answer, adapter=name),
+            outgoing=outgoing,
         ),
         terms=hosts.terms,
         displays={name: platforms.display_of(each) for name, each in settings.adapters.items()},
-        web=WebFetcher(with_private=settings.limits.private_urls),
-        reader=FileReader(transcriber_of(settings.transcriber)),
+        web=WebFetcher(with_private=settings.limits.private_urls, outgoing=outgoing),
+        reader=FileReader(transcriber_of(settings.transcriber, outgoing)),
         give_back=give_memory_back,
+        zone=time_zone(environ),
         is_shared=not settings.store.is_sqlite,
     )
 
@@ -295,14 +323,14 @@ async def _meanwhile(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _opened(store: Store) -> AsyncIterator[Store]:
+async def _opened(store: Store) -> AsyncIterator[None]:
     """Open the store, and log its migrations and its troubles. It is closed at the end of the
     block."""
     tell_of_migrations(await _open_patiently(store))
     store.condition.when_changed(tell_of_store)
     try:
         async with _meanwhile(store.condition.watch()):
-            yield store
+            yield
     finally:
         await store.close()
 

@@ -37,7 +37,7 @@ class VerifyVerdict(NamedTuple):
     sound: list[SessionMark]
 
 
-async def verify(
+async def verify_store(
     audit: Audit, diagnostics: Diagnostics, *, only_new: bool = False, tell: _Tell | None = None
 ) -> VerifyVerdict:
     """Check everything, or only the sessions that changed since they were found sound. `tell` is
@@ -51,7 +51,7 @@ async def verify(
 
 async def report(audit: Audit, diagnostics: Diagnostics) -> Report:
     """Check everything once. Returns only the report."""
-    return (await verify(audit, diagnostics)).report
+    return (await verify_store(audit, diagnostics)).report
 
 
 async def _file(audit: Audit) -> list[str]:

@@ -12,6 +12,7 @@ from perdure.app.wiring.budgets import tariff_of
 from perdure.domain.errors import Rejected
 from perdure.engine.models.roster import Seat
 from perdure.ports.system.clock import Clock
+from perdure.ports.system.outgoing import DIRECT, Outgoing
 from perdure.ports.turns.agent import Agent
 from perdure.store.store import Store
 from perdure.tools.builtin.memory import MemoryTool
@@ -45,31 +46,39 @@ class Seating:
     """Makes the seats of agents, with the tools of this store. The store may still be closed,
     because no tool is called before a turn runs."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, outgoing: Outgoing = DIRECT) -> None:
         tools: tuple[Tool, ...] = (
             MemoryTool(store.memory),
             SessionsTool(store.archive),
         )
         self._kit = {tool.name: tool for tool in tools}
         self.clock = clock
+        self.outgoing = outgoing
 
     def seats(self, configured: Mapping[str, AgentConfig]) -> dict[str, Seat]:
         """Make the seats of the configured agents, by name."""
         return {
-            name: _seat(name, config, self._kit, self.clock) for name, config in configured.items()
+            name: _seat(name, config, self._kit, self.clock, self.outgoing)
+            for name, config in configured.items()
         }
 
 
-def _seat(name: str, config: AgentConfig, kit: Mapping[str, Tool], clock: Clock) -> Seat:
-    agent, kind = _agent(name, config, clock)
+def _seat(
+    name: str, config: AgentConfig, kit: Mapping[str, Tool], clock: Clock, outgoing: Outgoing
+) -> Seat:
+    agent, kind = _agent(name, config, clock, outgoing)
     wanted = dict.fromkeys(config.tools)
     return Seat(
         name=name,
         kind=kind,
         agent=agent,
         tools=Toolbox([kit[each] for each in wanted if each in kit]),
+        model=config.model if isinstance(config, ChatAgentSection) else "",
+        reasoning=(config.reasoning or "") if isinstance(config, ChatAgentSection) else "",
         has_memory=MEMORY in wanted,
         has_vision=config.vision if isinstance(config, ChatAgentSection) else True,
+        pictures=config.pictures,
+        has_context=config.context and isinstance(config, ChatAgentSection),
         instructions=config.instructions,
         fallbacks=config.fallbacks,
         patience_s=config.patience_s,
@@ -90,7 +99,7 @@ def _account(config: AgentConfig) -> str:
     return sha256(f"{config.base_url}\n{key}".encode()).hexdigest()
 
 
-def _agent(name: str, config: AgentConfig, clock: Clock) -> tuple[Agent, str]:
+def _agent(name: str, config: AgentConfig, clock: Clock, outgoing: Outgoing) -> tuple[Agent, str]:
     """Make an agent, and name its kind. The code of each kind is imported only if it is
     configured."""
     match config:
@@ -99,12 +108,12 @@ def _agent(name: str, config: AgentConfig, clock: Clock) -> tuple[Agent, str]:
 
             return DemoAgent(clock=clock), "demo"
         case ChatAgentSection():
-            return _chat(name, config, clock), "chat"
+            return _chat(name, config, clock, outgoing), "chat"
         case AcpAgent():
             raise Rejected(_no_acp(name), code="config")
 
 
-def _chat(name: str, config: ChatAgentSection, clock: Clock) -> Agent:
+def _chat(name: str, config: ChatAgentSection, clock: Clock, outgoing: Outgoing) -> Agent:
     from perdure.agents.chat.agent import ChatAgent  # noqa: PLC0415
     from perdure.agents.chat.manifest import ChatSettings  # noqa: PLC0415
 
@@ -117,8 +126,9 @@ def _chat(name: str, config: ChatAgentSection, clock: Clock) -> Agent:
         headers={key: value.reveal() for key, value in config.headers.items()},
         max_tokens=config.max_tokens,
         temperature=config.temperature,
+        reasoning=config.reasoning or "",
         connect_timeout_s=config.connect_timeout_s,
         first_token_timeout_s=config.first_token_timeout_s,
         silence_timeout_s=config.silence_timeout_s,
     )
-    return ChatAgent(settings, session=None, clock=clock)
+    return ChatAgent(settings, session=None, clock=clock, outgoing=outgoing)

@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from perdure.app.wiring.file_reading import FileReader
+from perdure.app.reading.file_reading import FileReader
 from perdure.domain.delivery import Display
 from perdure.domain.ids import RANDOM_BYTES, mint
 from perdure.domain.people.access import Terms
@@ -27,6 +27,7 @@ from perdure.engine.inbound.door import NodeDoor
 from perdure.engine.inbound.fetching import FetchPump, NothingFetched, Sources
 from perdure.engine.inbound.file_waits import FileWaits
 from perdure.engine.inbound.inlet import AccountInlet, Care
+from perdure.engine.inbound.patient_fetcher import PatientFetcher
 from perdure.engine.inbound.receivers import PlatformReceiver, Receivers
 from perdure.engine.models.budget import Budgets
 from perdure.engine.models.prompts import Prompts
@@ -41,10 +42,10 @@ from perdure.engine.people.alarm import Alarm
 from perdure.engine.people.quotas import RequestGate
 from perdure.engine.turns.agent_files import AgentFiles
 from perdure.engine.turns.errands import Afterwards
+from perdure.engine.turns.flusher import Flusher
 from perdure.engine.turns.pump import TurnPump
 from perdure.engine.turns.reaper import Reaper
 from perdure.engine.turns.runner_services import Limits, RunnerServices
-from perdure.engine.turns.scribe import Flusher
 from perdure.engine.watching.feed import Feed
 from perdure.engine.watching.watch import LiveWatchers
 from perdure.ports.platform.adapter import Adapter, Platform
@@ -65,7 +66,8 @@ NOBODY_TO_ASK = FileReader()
 
 class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what a node is assembled from. `give_back` returns free memory to the system.
-    `is_shared`: other nodes may use the same store."""
+    `zone` is the time zone that models are told. `is_shared`: other nodes may use the same
+    store."""
 
     store: Store
     roster: Roster
@@ -82,6 +84,7 @@ class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     web: Fetcher = NothingFetched()
     reader: ReadsFiles = NOBODY_TO_ASK
     give_back: Callable[[], None] = lambda: None
+    zone: str = "UTC"
     is_shared: bool = False
 
 
@@ -232,10 +235,12 @@ def _gateway(  # noqa: PLR0913 - the parts of a node
         outbox=outbox,
         previews=previews,
         fetching=fetching,
-        sweeper=Sweeper(store.media),
-        indexer=Indexer(store.index),
-        windows=common.windows,
-        trim=common.trim,
+        chores={
+            "sweeper": Sweeper(store.media),
+            "indexer": Indexer(store.index),
+            "prompt windows": common.windows,
+            "memory": common.trim,
+        },
         reaper=reaper,
         feed=common.feed,
         limits=dependencies.limits,
@@ -266,7 +271,11 @@ def _door(
 def _receivers(dependencies: NodeDependencies, common: Common) -> Receivers:
     by_name = {
         name: PlatformReceiver(
-            platform, common.surfaces.named(name), clock=dependencies.clock, wakes=common.bus
+            platform,
+            common.surfaces.named(name),
+            condition=dependencies.store.condition,
+            clock=dependencies.clock,
+            wakes=common.bus,
         )
         for name, platform in dependencies.platforms.items()
     }
@@ -275,10 +284,14 @@ def _receivers(dependencies: NodeDependencies, common: Common) -> Receivers:
 
 def _fetching(dependencies: NodeDependencies, common: Common) -> FetchPump:
     store, clock, surfaces = dependencies.store, dependencies.clock, common.surfaces
+    platforms = {**dependencies.platforms, **dependencies.sources}
     return FetchPump(
         store.fetches,
         Sources(
-            platforms={**dependencies.platforms, **dependencies.sources},
+            platforms={
+                name: PatientFetcher(source, surfaces.named(name))
+                for name, source in platforms.items()
+            },
             is_open=lambda name: surfaces.named(name).is_open,
             web=dependencies.web,
             reader=dependencies.reader,
@@ -311,12 +324,14 @@ def _services(dependencies: NodeDependencies, common: Common) -> RunnerServices:
         store.media,
         windows=common.windows,
         personas=lambda: dependencies.personas,
+        zone=dependencies.zone,
     )
     reaching = Reaching(clock)
     dependencies.roster.when_gone(common.windows.forget_agent)
     dependencies.roster.when_gone(reaching.forget)
     return RunnerServices(
         turns=store.turns,
+        room=store.room,
         admission=common.admission,
         conversations=store.conversations,
         prompts=prompts,

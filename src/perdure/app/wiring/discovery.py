@@ -24,6 +24,7 @@ from perdure.app.config.values import (
 )
 from perdure.domain.secret import Secret
 from perdure.domain.urls import below, shown_url
+from perdure.ports.system.outgoing import DIRECT, Outgoing
 
 SWITCH: Final = "PERDURE_DISCOVER"
 ANTHROPIC_MODEL: Final = "claude-sonnet-4-5"
@@ -87,11 +88,14 @@ async def agents(
     *,
     servers: Sequence[LocalServer] = LOCAL_SERVERS,
     probe_timeout_s: float = PROBE_TIMEOUT_S,
+    outgoing: Outgoing = DIRECT,
 ) -> Agents:
     """Return the configured agents, or else the discovered one under the name `main`."""
     if config.agents:
         return Agents(config.agents)
-    found = await discover(environ, servers=servers, probe_timeout_s=probe_timeout_s)
+    found = await discover(
+        environ, servers=servers, probe_timeout_s=probe_timeout_s, outgoing=outgoing
+    )
     return Agents({MAIN: found.agent}, found.reason)
 
 
@@ -100,6 +104,7 @@ async def discover(
     *,
     servers: Sequence[LocalServer] = LOCAL_SERVERS,
     probe_timeout_s: float = PROBE_TIMEOUT_S,
+    outgoing: Outgoing = DIRECT,
 ) -> Discovery:
     """Look for an agent. All local ports are asked at the same time, with one common time limit."""
     if _variable(environ, SWITCH) == "0":
@@ -107,7 +112,7 @@ async def discover(
     keyed = _anthropic(environ)
     if keyed is not None:
         return keyed
-    async with aiohttp.ClientSession() as session:
+    async with outgoing.session() as session:
         return (
             await _openai(session, environ)
             or _openrouter(environ)

@@ -2,7 +2,8 @@
 
 Anybody who may write here can name a URL, and the gateway runs inside somebody's network. So every
 address that a name resolves to is checked when the connection is made, and again for each redirect.
-Thus no DNS answer can lead to a machine that the sender could not reach without us.
+Thus no DNS answer can lead to a machine that the sender could not reach without us. Behind a proxy
+names are judged before it is asked (`_allowed`).
 """
 
 import socket
@@ -14,6 +15,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from perdure.app.network.outgoing import RoutedOutgoing
 from perdure.domain.errors import (
     NO_FILES,
     OUT_OF_FILES,
@@ -23,6 +25,7 @@ from perdure.domain.errors import (
     Transient,
 )
 from perdure.ports.records.media import UNREACHABLE
+from perdure.ports.system.time_limits import time_limit
 
 REDIRECTS_MAX: Final = 3
 CHUNK_BYTES: Final = 64 * 1024
@@ -35,6 +38,12 @@ _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
 CONNECT_S: Final = 4
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=30)
 _UNCONNECTED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+# The ends of names that exist only inside of networks.
+_INSIDE: Final = (".localhost", ".local", ".internal", ".localdomain", ".home.arpa", ".intranet")
+# Cloud metadata under a public name.
+_METADATA: Final = frozenset({"metadata.goog"})
+# How long our own DNS is asked about a name that the proxy resolves in any case.
+_LOOK_S: Final = 1.0
 _PRIVATE: Final = "its address is in a private network; upload the file instead"
 
 
@@ -46,16 +55,18 @@ class WebFetcher:
     """Implements the `Fetcher` port for http and https. `with_private` also allows private
     addresses."""
 
-    def __init__(self, *, with_private: bool = False) -> None:
+    def __init__(
+        self, *, with_private: bool = False, outgoing: RoutedOutgoing | None = None
+    ) -> None:
         self._with_private = with_private
+        self._outgoing = outgoing or RoutedOutgoing()
 
     async def fetch(self, reference: str) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of the file at a URL. Raises `Permanent` for an address that is not
         allowed, and `Transient` if its server cannot be reached or breaks off."""
         resolver = None if self._with_private else _PublicResolver()
-        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False)
-        async with aiohttp.ClientSession(
-            connector=connector, timeout=_TIMEOUT, auto_decompress=False
+        async with self._outgoing.bare_session(
+            resolver=resolver, timeout=_TIMEOUT, auto_decompress=False
         ) as http:
             try:
                 async for piece in self._follow(http, reference):
@@ -68,7 +79,7 @@ class WebFetcher:
     ) -> AsyncGenerator[bytes, None]:
         """Yield the file's bytes, after at most `REDIRECTS_MAX` redirects. Each target is
         checked."""
-        url = self._checked(reference)
+        url = await self._allowed(reference)
         for _ in range(REDIRECTS_MAX + 1):
             async with http.get(
                 url, allow_redirects=False, headers={"Accept-Encoding": "identity"}
@@ -78,8 +89,25 @@ class WebFetcher:
                     async for piece in response.content.iter_chunked(CHUNK_BYTES):
                         yield piece
                     return
-                url = self._checked(str(url.join(URL(response.headers.get("Location", "")))))
+                target = url.join(URL(response.headers.get("Location", "")))
+            url = await self._allowed(str(target))
         raise Permanent("its address leads from one to the next without end; upload the file")
+
+    async def _allowed(self, reference: str) -> URL:
+        """Return the URL of a file that may be fetched. Raises `Permanent` for any other.
+
+        Behind a proxy our own DNS often knows no public name, so there the proxy resolves the name.
+        What is private by its name, or by what our DNS says if it does say something, is refused
+        here.
+        """
+        url = self._checked(reference)
+        if (
+            not self._with_private
+            and self._outgoing.proxy_for(url) is not None
+            and (_is_inside(url.raw_host or "") or await _resolves_to_private(url))
+        ):
+            raise Permanent(_PRIVATE, code="private_address")
+        return url
 
     def _checked(self, reference: str) -> URL:
         """Return the URL. Raises `Permanent` if it is no web address, or a private one."""
@@ -114,18 +142,49 @@ class _PublicResolver(AbstractResolver):
         await self._inner.close()
 
 
+def _is_inside(host: str) -> bool:
+    """Tell whether a name exists only inside of networks, such as that of a cloud's metadata."""
+    name = host.rstrip(".").lower()
+    if name in _METADATA or name.endswith(_INSIDE):
+        return True
+    # A name without a dot is one of the network's own. An IPv6 address is judged elsewhere.
+    return "." not in name and ":" not in name
+
+
+async def _resolves_to_private(url: URL) -> bool:
+    """Tell whether our own DNS says that a name is private. Without an answer it is not."""
+    try:
+        async with time_limit(_LOOK_S):
+            await _PublicResolver().resolve(url.raw_host or "", url.port or 0)
+    except _Private:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _is_private(host: str) -> bool:
     """Tell whether a numeric address is private. A name returns False: it is checked when it is
     resolved."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
-        return False
+        return _is_unusual(host)
     if isinstance(address, IPv6Address):
         if address in _TRANSLATED or address.sixtofour or address.teredo:
             return True
         address = address.ipv4_mapped or address
     return not _is_public(address)
+
+
+def _is_unusual(host: str) -> bool:
+    """Tell whether a host is an address in a form that only some programs read, such as `127.1` or
+    `2130706433`. A proxy may be one of them."""
+    try:
+        socket.inet_aton(host.rstrip("."))
+    except OSError:
+        return False
+    return True
 
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:

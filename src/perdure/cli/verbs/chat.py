@@ -20,7 +20,7 @@ import msgspec
 from perdure.app.operate.client import BEGINNING, UNREACHABLE, NodeClient
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.cli.exits import FAILED, complain
-from perdure.cli.printing import clean, one_line, print_json
+from perdure.cli.printing import clean, print_json, short_line
 from perdure.cli.target import CommandTarget, not_running, place_of, running
 from perdure.domain.errors import Ambiguous, Conflict, NotFound, PerdureError, Rejected, Transient
 from perdure.domain.journal.transcript import Entry
@@ -132,7 +132,7 @@ class Talk:
             return []
         marks = {"user": ">", "tool": "·"}
         return [
-            f"{marks.get(entry.role, ' ')} {one_line(entry.text, length=500)}"
+            f"{marks.get(entry.role, ' ')} {short_line(entry.text, length=500)}"
             for entry in found.messages
             if entry.text.strip()
         ]
@@ -289,9 +289,9 @@ class _GrowingReply:
                     self._remark(news.text)
             case Entry() if news.id not in self._known and news.text.strip():
                 # A message of somebody else in the same conversation, or of an earlier turn.
-                self._show(f"[{news.role}] {one_line(news.text, length=500)}\n")
+                self._show(f"[{news.role}] {short_line(news.text, length=500)}\n")
             case ToolNews() if news.turn == self._turn and news.state == "started":
-                complain(f"calling {one_line(news.name)}")
+                complain(f"calling {short_line(news.name)}")
             case OutcomeNews() if news.turn == self._turn:
                 self._end(news)
             case _:
@@ -302,7 +302,7 @@ class _GrowingReply:
         if self.text and not self._is_line_over:
             self._is_line_over = True
             self._show("\n")
-        complain(one_line(text, length=500))
+        complain(short_line(text, length=500))
 
     def _grow(self, message: str, offset: int, text: str) -> None:
         """Show the part of a text that was not shown before. `offset` is where this piece
@@ -320,7 +320,7 @@ class _GrowingReply:
         if self.text and not self._is_line_over:
             self._show("\n")
         if news.outcome != "done":
-            why = ", ".join(one_line(part) for part in (news.reason, news.detail) if part)
+            why = ", ".join(short_line(part) for part in (news.reason, news.detail) if part)
             complain(f"the turn ended as {news.outcome}" + (f": {why}" if why else ""))
 
 

@@ -12,6 +12,7 @@ from perdure.cli.printing import clean, lasting, print_json
 from perdure.cli.target import CommandTarget, answering, running, unanswered
 from perdure.cli.verbs.logs import left_behind
 from perdure.domain.errors import PerdureError, Rejected
+from perdure.ports.gateway import AgentView
 from perdure.web import wire
 from perdure.web.api import native
 from perdure.web.ops import node as endpoints
@@ -44,7 +45,7 @@ async def status(target: CommandTarget) -> int | None:
 
 def _show(target: CommandTarget, url: str, found: wire.StatusOut) -> None:
     up_s = (SystemClock().now_ms() - found.started_at) / 1000
-    agents = ", ".join(f"{agent.name} ({agent.kind})" for agent in found.agents)
+    agents = ", ".join(map(_agent, found.agents))
     print(f"Perdure {found.version} is {found.state}, up {lasting(up_s)}")
     if not found.store.is_up:
         print(f"It is running, but its store refuses writes: {clean(found.store.reason)}")
@@ -68,6 +69,11 @@ def _silence(target: CommandTarget, pid: int | None, trouble: str) -> dict[str, 
         store = wire.StoreOut(is_up=False, reason=trouble)
         return {"state": "degraded", "home": str(target.home), "pid": pid, "store": store}
     return {"state": "unreachable", "home": str(target.home), "pid": pid}
+
+
+def _agent(agent: AgentView) -> str:
+    window = f", window of {agent.window:,} tokens" if agent.window else ""
+    return f"{agent.name} ({agent.kind}{window})"
 
 
 def _adapter(adapter: wire.AdapterOut) -> str:

@@ -3,7 +3,7 @@
 from rich.text import Text
 from rich.tree import Tree
 
-from perdure.cli.printing import clean, lasting, one_line, print_json, when
+from perdure.cli.printing import clean, lasting, print_json, short_line, when
 from perdure.cli.tables import console
 from perdure.cli.target import CommandTarget, answering
 from perdure.cli.verbs.records import recorded
@@ -22,6 +22,7 @@ from perdure.domain.journal.events import (
     TurnRequeued,
     TurnSettled,
     TurnStarted,
+    Usage,
 )
 from perdure.domain.journal.records import PartView, TurnView
 from perdure.domain.turn.endings import Audience, reached
@@ -85,7 +86,7 @@ def _add_turn(root: Tree, found: wire.ExplanationOut, turn: TurnView) -> None:
 
 
 def _line(head: str, rest: str, *, style: str = "bold") -> Text:
-    return Text(clean(head), style).append(f"  {one_line(rest, length=200)}", "not bold dim")
+    return Text(clean(head), style).append(f"  {short_line(rest, length=200)}", "not bold dim")
 
 
 def _ending(turn: TurnView) -> str:
@@ -138,18 +139,20 @@ def _interruption(event: AttemptInterrupted | InterruptionAcknowledged | TurnReq
     match event:
         case AttemptInterrupted():
             asked = f", a {event.asked} was asked for" if event.asked else ""
-            return _line("interrupted", f"{event.reason}{asked}", style="red")
+            used = f", {_tokens(event.usage)}" if event.usage.model_calls else ""
+            return _line("interrupted", f"{event.reason}{asked}{used}", style="red")
         case InterruptionAcknowledged():
             return _line("the model was told", f"of the interruption at {event.interruption}")
         case TurnRequeued():
             return _line("queued again", f"after {event.reason}")
 
 
+def _tokens(usage: Usage) -> str:
+    return f"{usage.input_tokens} tokens in, {usage.output_tokens} out"
+
+
 def _settled(event: TurnSettled) -> Text:
-    usage = event.usage
-    tokens = (
-        f"{usage.input_tokens} tokens in, {usage.output_tokens} out" if usage.model_calls else ""
-    )
+    tokens = _tokens(event.usage) if event.usage.model_calls else ""
     rest = ", ".join(part for part in (event.reason, event.detail, event.agent, tokens) if part)
     return _line(event.outcome, rest, style="green" if event.outcome == "done" else "red")
 

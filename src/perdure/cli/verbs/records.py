@@ -9,7 +9,7 @@ from rich.text import Text
 
 from perdure.app.config.environment import signed_in
 from perdure.cli.exits import complain
-from perdure.cli.printing import clean, one_line, print_json, when
+from perdure.cli.printing import clean, print_json, short_line, when
 from perdure.cli.tables import console, print_table
 from perdure.cli.target import CommandTarget, EndpointAnswerer, answering, running
 from perdure.domain.errors import NotFound
@@ -70,7 +70,7 @@ async def search(
     for hit in found.hits:
         where = clean(hit.conversation)
         out.print(Text(f"{when(hit.at)}  {where}  {hit.role}  {hit.message}", "dim"))
-        out.print(Text(f"  {one_line(hit.text, length=200)}"))
+        out.print(Text(f"  {short_line(hit.text, length=200)}"))
     if not found.hits:
         print("nothing found; all the words must stand in one message")
     if found.next:
@@ -173,7 +173,9 @@ def _print_transcript(session: SessionView, entries: Sequence[Entry]) -> None:
         if entry.text.strip():
             out.print(Padding(Text(clean(entry.text.strip())), (0, 0, 0, 2), expand=False))
         for call in entry.tool_calls:
-            out.print(Text(f"  → {one_line(f'{call.name} {call.arguments}', length=200)}", "cyan"))
+            out.print(
+                Text(f"  → {short_line(f'{call.name} {call.arguments}', length=200)}", "cyan")
+            )
 
 
 def heading(entry: Entry) -> Text:

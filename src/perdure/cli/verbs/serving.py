@@ -21,7 +21,7 @@ from perdure.domain.errors import Rejected
 log = structlog.get_logger("serve")
 
 
-def serve(
+def run_serve(
     home: Path | None,
     *,
     host: str | None,

@@ -9,8 +9,7 @@ import sys
 from typing import Final, TextIO
 
 from perdure.app.operate.offline import watched_store
-from perdure.app.operate.verify import VerifyVerdict
-from perdure.app.operate.verify import verify as verify_store
+from perdure.app.operate.verify import VerifyVerdict, verify_store
 from perdure.app.wiring.system import SystemClock
 from perdure.cli.exits import FAILED, complain
 from perdure.cli.printing import clean, lasting, print_json

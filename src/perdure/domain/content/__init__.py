@@ -1,1 +1,2 @@
-"""Describes what messages bring besides words: forwards, stickers, and who speaks."""
+"""Describes what messages bring besides words: forwards, stickers, and the names of their
+senders."""

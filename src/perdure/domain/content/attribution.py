@@ -1,9 +1,9 @@
-"""Who speaks, told to a model in a line that nobody else can write.
+"""Tells a model who speaks, in lines that nobody else can write.
 
-Where several people share a conversation, each message is told below a line of ours with its
-sender's name. Files, forwards and notes are told in lines of ours as well. All of these lines begin
-with a square bracket, so a line of somebody's own words that does is told with a backslash before
-the bracket. What is stored stays as it was written.
+If several people share a conversation, the model gets each message below a line that we write, with
+the sender's name. Files, forwards and notes are told in such lines of ours as well. All these lines
+begin with a square bracket. So if a line of a person's own words begins with a bracket, the model
+gets it with a backslash before the bracket. The stored text stays as it was written.
 """
 
 import unicodedata
@@ -12,22 +12,23 @@ from typing import Final
 
 from perdure.domain.content.forwards import ForwardedText
 
-# The bracket, and what is drawn like it.
+# The square bracket, and characters that look like it.
 _BRACKETS: Final = "[\uff3b\ufe47"
+# The Unicode categories of characters that are not drawn.
 _UNSEEN: Final = frozenset({"Cc", "Cf"})
-# How the lines begin between which the text of a file is told.
+# The beginnings of the lines that we write around the text of a file.
 _AROUND_FILES: Final = ("[attached file:", "[end of ", "[voice message", "[sticker")
 _LEAD_MAX: Final = max(map(len, _AROUND_FILES))
 
 
 def attributed(sender: str, words: ForwardedText) -> str:
-    """Word a message for models: its sender in a line of ours, then the sender's own words."""
+    """Return a message for models: a line of ours with its sender, then the sender's own words."""
     return f"[{sender}]\n{in_own_words(words)}"
 
 
 def in_own_words(words: ForwardedText) -> str:
-    """Return a person's words without any line that could be taken for one of ours. What was passed
-    on stays as it is: we have worded it, and quoted every line of it."""
+    """Return a person's words without any line that could be taken for one of ours. Forwarded
+    passages stay as they are: we have worded them, and quoted each of their lines."""
     text, told, at = words.text, [], 0
     for passage in words.passed_on:
         told += [_without_leads(text[at : passage.start]), text[passage.start : passage.end]]
@@ -40,15 +41,16 @@ def _without_leads(text: str) -> str:
 
 
 def in_a_file(text: str) -> str:
-    """Return the text of a file without any line that could be taken for its end, or for the
-    beginning of another file. All other brackets are what files are made of, and stay."""
+    """Return the text of a file without any line that could be taken for the end of the file or the
+    beginning of another. All other brackets stay, because files are full of them."""
     return _escaped(text, lambda lead: _folded(lead).startswith(_AROUND_FILES))
 
 
 def _escaped(text: str, is_ours: Callable[[str], bool]) -> str:
+    """Return a text with a backslash before the bracket of each line that `is_ours` recognizes."""
     if not any(bracket in text for bracket in _BRACKETS):
         return text
-    # Every kind of line break that Unicode knows begins a line.
+    # `splitlines` knows every line break of Unicode; a model may take any of them for one.
     return "".join(_line(line, is_ours) for line in text.splitlines(keepends=True))
 
 
@@ -61,9 +63,11 @@ def _line(line: str, is_ours: Callable[[str], bool]) -> str:
 
 
 def _is_unseen(character: str) -> bool:
-    """Whether a line that begins so looks as if it began with what follows."""
+    """Tell whether a character is not drawn, so that a line which begins with it seems to begin
+    with the next one."""
     return character.isspace() or unicodedata.category(character) in _UNSEEN
 
 
 def _folded(text: str) -> str:
+    """Return a text in which letters that differ only in case or width are equal."""
     return unicodedata.normalize("NFKC", text).casefold()

@@ -1,11 +1,11 @@
-"""What somebody passed on instead of writing it, and how that is told.
+"""Describes forwarded messages to people and models.
 
-A forward holds the words of somebody else. The person who passed it on vouches for nothing in it,
-so it gives no command and answers no question. Its words are quoted line by line, below a line that
-says whose they are: whatever the words say, they cannot leave the quotation.
+A forward holds the words of somebody else. The person who forwarded it does not vouch for them, so
+a forward gives no command and answers no question. Its words are quoted line by line, below a line
+that says whose they are. Whatever the words say, they cannot leave the quotation.
 
-A person can type such a line too. So a message says which passages of its text we have worded; what
-only looks like one of them is the person's own words.
+A person can type such a line too. So a message records which passages of its text were worded by
+us. Anything that only looks like one of them is the person's own words.
 """
 
 from collections.abc import Iterable
@@ -14,15 +14,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from perdure.domain.text import one_line, storable
+from perdure.domain.text import harmless_line, storable
 
 NAME_MAX: Final = 64
 _BETWEEN: Final = "\n\n"
 
 
 class ForwardOrigin(StrEnum):
-    """Who wrote it first. HIDDEN: the platform does not say which account that was. GROUP: somebody
-    who wrote in the name of a group."""
+    """Names who wrote a forwarded message first. HIDDEN: the platform does not say which account
+    that was. GROUP: somebody who wrote in the name of a group."""
 
     PERSON = "person"
     HIDDEN = "hidden"
@@ -32,7 +32,7 @@ class ForwardOrigin(StrEnum):
 
 
 class Forward(msgspec.Struct, frozen=True, kw_only=True):
-    """One message that was passed on. `name` is only shown, and may be anything."""
+    """Holds one forwarded message. `name` is only shown, and may be anything."""
 
     origin: ForwardOrigin = ForwardOrigin.HIDDEN
     name: str = ""
@@ -40,14 +40,14 @@ class Forward(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Passage(msgspec.Struct, frozen=True, array_like=True):
-    """The characters of a text from `start` up to `end`, which were passed on."""
+    """Marks the characters of a text from `start` up to `end`, without `end`, as forwarded."""
 
     start: int
     end: int
 
 
 class ForwardedText(NamedTuple):
-    """A text, and which passages of it were passed on, in their order."""
+    """Holds a text, and which passages of it were forwarded, in their order."""
 
     text: str
     passed_on: tuple[Passage, ...] = ()
@@ -62,24 +62,24 @@ _LEADS: Final = {
 }
 
 
-def told(forward: Forward) -> str:
-    """Word a forward for people and models: who wrote it, then every line of it quoted."""
+def forward_text(forward: Forward) -> str:
+    """Describe a forward to people and models: who wrote it, then each of its lines quoted."""
     named, nameless = _LEADS[forward.origin]
-    name = one_line(forward.name)[:NAME_MAX]
+    name = harmless_line(forward.name)[:NAME_MAX]
     lead = named.format(name) if name else nameless
-    return "\n".join([f"[{lead}]", *quoted(forward.text)])
+    return "\n".join([f"[{lead}]", *quoted_lines(forward.text)])
 
 
-def quoted(text: str) -> Iterable[str]:
-    """Yield each line of a text behind a mark. Every kind of line break that Unicode knows ends a
-    line here, so that none of them can begin a line without the mark."""
+def quoted_lines(text: str) -> Iterable[str]:
+    """Yield each line of a text with `> ` before it. Every line break that Unicode knows ends a
+    line here, so that no line can begin without the mark."""
     return (f"> {line}" for line in storable(text).strip().splitlines())
 
 
 def with_forwards(text: str, forwards: Iterable[Forward]) -> ForwardedText:
-    """Return a person's own words and below them what they passed on with them."""
+    """Return a person's own words, with the messages they forwarded below them."""
     passed_on = [
-        ForwardedText(worded, (Passage(0, len(worded)),)) for worded in map(told, forwards)
+        ForwardedText(worded, (Passage(0, len(worded)),)) for worded in map(forward_text, forwards)
     ]
     return (
         one_below_the_other([ForwardedText(text), *passed_on]) if passed_on else ForwardedText(text)
@@ -87,7 +87,7 @@ def with_forwards(text: str, forwards: Iterable[Forward]) -> ForwardedText:
 
 
 def one_below_the_other(texts: Iterable[ForwardedText]) -> ForwardedText:
-    """Join texts by blank lines, without those that say nothing."""
+    """Join texts by blank lines, and leave out the blank ones."""
     joined: list[str] = []
     passed_on: list[Passage] = []
     length = 0

@@ -1,8 +1,8 @@
-"""What people can tell the gateway itself, declared once.
+"""Declares what people can tell the gateway itself.
 
-A command is a first word that begins with a slash and holds letters only, so that a path such as
-`/usr/bin` stays text. Commands are taken by the same door as messages, have taken effect when that
-door answers, and are journalled as what they are: the model never reads them.
+A command is a first word that begins with a slash and holds letters only, so a path such as
+`/usr/bin` stays text. Commands come through the same door as messages, and have taken effect when
+the door answers. The journal records them as commands, and the model never reads them.
 """
 
 import re
@@ -19,7 +19,7 @@ RESTART: Final = "restart"
 
 
 class Takes(StrEnum):
-    """What may stand after a command."""
+    """Says what may follow a command."""
 
     NOTHING = "nothing"
     WORDS = "words"
@@ -28,6 +28,9 @@ class Takes(StrEnum):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """Declares a command. `is_beside`: it may send an errand, so that its turn is not a turn of the
+    conversation."""
+
     name: str
     usage: str
     help: str
@@ -38,7 +41,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Given(msgspec.Struct, frozen=True):
-    """A command as it was typed. `command` is None for a name nobody declared."""
+    """Holds a command as it was typed. `command` is None if no command has that name."""
 
     name: str
     arguments: str
@@ -46,11 +49,13 @@ class Given(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
+        """Return the number that follows the command, or 1."""
         return int(self.arguments or 1)
 
     @property
     def problem(self) -> str:
-        """What is wrong with it, with the remedy; empty if nothing is."""
+        """Return what is wrong with the command and what to do, or an empty string if it is
+        right."""
         command = self.command
         if command is None:
             return unknown_text(self.name)
@@ -99,7 +104,7 @@ _ALL: Final = (
     Command(
         name="resume",
         usage="/resume [session]",
-        help="go back to the session before this one, or to the one named",
+        help="go back to the session before this one, or to one by its number, id or title",
         takes=Takes.MAYBE_WORDS,
     ),
     Command(
@@ -160,6 +165,12 @@ _ALL: Final = (
         help="how it answers here, or choose another (none: as configured)",
         takes=Takes.MAYBE_WORDS,
     ),
+    Command(
+        name="think",
+        usage="/think [low | medium | high | off]",
+        help="how much it reasons here before it answers (default: as configured)",
+        takes=Takes.MAYBE_WORDS,
+    ),
     Command(name="status", usage="/status", help="where this conversation stands"),
     Command(name="usage", usage="/usage", help="what was spent here and today"),
     Command(
@@ -196,8 +207,8 @@ _NAMES: Final[Mapping[str, Command]] = {
 }
 
 
-def given(text: str) -> Given | None:
-    """The command in this text, or None: then it is something to say."""
+def command_in(text: str) -> Given | None:
+    """Return the command in this text, or None if the text is something to say."""
     stripped = text.strip()
     matched = _SHAPE.match(stripped) if stripped.startswith("/") else None
     if matched is None:
@@ -209,22 +220,26 @@ def given(text: str) -> Given | None:
 
 
 def is_beside(name: str) -> bool:
-    """Does this command send an errand, so that its turn is not the conversation's?"""
+    """Tell whether this command sends an errand, so that its turn is not a turn of the
+    conversation."""
     command = COMMANDS.get(name)
     return command is not None and command.is_beside
 
 
 def unknown_text(name: str) -> str:
+    """Return the answer to a command that does not exist, with the nearest name that does."""
     near = get_close_matches(name, _NAMES, n=1)
     hint = f" Did you mean /{near[0]}?" if near else ""
     return f"There is no command /{name}.{hint} /help lists them."
 
 
 def open_to(*, is_operator: bool) -> list[Command]:
+    """Return the commands that a person may use."""
     return [c for c in _ALL if is_operator or not c.is_for_operators]
 
 
 def help_text(*, is_operator: bool) -> str:
+    """Return the list of commands that a person may use, with what each of them does."""
     shown = open_to(is_operator=is_operator)
     width = max(len(command.usage) for command in shown if len(command.usage) < 24)
     return "\n".join(f"{command.usage.ljust(width)}  {command.help}" for command in shown)

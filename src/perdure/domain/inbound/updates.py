@@ -1,4 +1,4 @@
-"""What comes in from outside, and what became of it."""
+"""Describes what comes in from outside, and what accepting it did."""
 
 import hashlib
 from enum import StrEnum
@@ -15,7 +15,8 @@ from perdure.domain.outcomes import Busy
 
 
 class UpdateEffect(StrEnum):
-    """What accepting a message did, so that people are told what happened, not what was meant."""
+    """Says what accepting an update did, so that people are told what happened, not what was
+    intended."""
 
     QUEUED = "queued"
     JOINED = "joined"
@@ -31,14 +32,15 @@ class UpdateEffect(StrEnum):
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
-    """One message from a platform or a program, validated at the edge.
+    """Holds one message from a platform or a program, validated at the edge.
 
-    (adapter, account, external id, kind) is its identity: the same one again is the same update.
-    Of an edit or a deletion, `target` is the external id of the message it speaks of, and its own
-    external id is the event's: a message may be edited more than once. `sender` names them where
-    several people talk; `place_kind` and `label` are what the platform tells of the place;
-    what has the same `album` was sent as one. `passed_on` are the passages of the text that
-    somebody else has written; where there are any, nothing in it is an order to the gateway.
+    (adapter, account, external id, kind) is its identity: an update with the same identity is the
+    same update. For an edit or a deletion, `target` is the external id of the message that it is
+    about, and its own external id is that of the edit or deletion, because a message may be edited
+    more than once. `sender` is the person's name where several people talk. `place_kind` and
+    `label` are what the platform says about the place. Updates with the same `album` were sent as
+    one. `passed_on` are the passages of the text that somebody else has written; if there are any,
+    no part of the text is a command to the gateway. `caller` is the principal's name over HTTP.
     """
 
     address: Address
@@ -61,6 +63,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     album: str = ""
     passed_on: tuple[Passage, ...] = ()
     traits: SenderTraits = NO_TRAITS
+    caller: str = ""
 
     @property
     def is_forwarded(self) -> bool:
@@ -68,16 +71,17 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def takes_commands(self) -> bool:
-        """Whether a slash may begin a command. In calls that are a conversation of their own, and
-        in what somebody else has written, it is only a slash."""
+        """Tell whether a slash may begin a command. It may not in calls that are a conversation of
+        their own, and in texts that somebody else has written."""
         is_said = self.kind == UpdateKind.MESSAGE or (
             self.kind == UpdateKind.CALL and self.is_listed
         )
         return is_said and not self.is_forwarded
 
     def digest(self) -> str:
-        """Tells a repeat of the same message from a different one under the same id. A platform
-        may sign the reference of the same file anew each time."""
+        """Return a hash that tells a repeat of the same message from a different message under the
+        same id. It leaves out the references of files, because a platform may sign the same file
+        anew each time."""
         files = [_compared(each) for each in self.attachments]
         said = [self.text, files, self.agent]
         brought = [self.instructions, self.context, self.tools]
@@ -87,9 +91,10 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """The update is committed. `is_duplicate`: it had been before, and these are its ids. `ended`
-    are turns that this message ended; `command` and `reply` are set where it was a command; `moved`
-    are other conversations that go on in another session now."""
+    """Says that the update is committed, and what came of it. `is_duplicate`: it was committed
+    before, and these are its ids from then. `ended` are turns that this message ended. `command`
+    and `reply` are set if it was a command, and `choices` are commands that the reply offers.
+    `moved` are other conversations that go on in another session now."""
 
     conversation: ConversationId
     session: SessionId
@@ -101,14 +106,16 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     ended: tuple[TurnId, ...] = ()
     command: str = ""
     reply: str = ""
+    choices: tuple[str, ...] = ()
     recorded: tuple[Recorded, ...] = ()
     moved: tuple[tuple[ConversationId, SessionId], ...] = ()
 
 
 def _compared(attachment: Attachment) -> object:
-    """What counts of a file when two messages are compared. A file that is no sticker is written as
-    it was before stickers were told apart, so that a repeat is known again after an upgrade."""
+    """Return what counts of a file when two messages are compared. It is written as before stickers
+    and unfit pictures had fields of their own, so that a repeat is recognized after an upgrade."""
     compared = msgspec.to_builtins(msgspec.structs.replace(attachment, reference=""))
+    del compared["is_unfit"], compared["shown"]
     if attachment.sticker is None:
         del compared["sticker"]
     return compared

@@ -1,1 +1,1 @@
-"""Describes the facts that a session's journal holds, and how they are read back."""
+"""Defines the facts that a session's journal holds, and how they are read back."""

@@ -1,8 +1,9 @@
-"""Files of messages: which must still be brought here, and how each is told.
+"""Tells which files of messages must still be fetched, and describes files to people and models.
 
-A message is accepted with whatever its platform says of a file. What becomes of the file is told by
-later events of the same turn; folding them gives the attachment as it stands. Nothing of a turn is
-told to a model before all of its files are here or given up, so what is told never changes.
+A message is accepted with whatever its platform says about a file. Later events of the same turn
+say what became of the file; `as_fetched` applies them, and returns the attachment as it is now. A
+model is told nothing of a turn before all its files were fetched or given up, so what it is told
+never changes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ import msgspec
 
 from perdure.domain.content.attribution import in_a_file, in_own_words
 from perdure.domain.content.forwards import ForwardedText
-from perdure.domain.content.stickers import told
+from perdure.domain.content.stickers import sticker_text
 from perdure.domain.ids import MessageId
 from perdure.domain.journal.events import (
     AssistantSaid,
@@ -30,42 +31,44 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.text import sentence, storable
 
-# What both makers' models can see; other kinds are refused with the whole request.
+# The pictures that the models of both makers accept. Any other kind makes them refuse the request.
 PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-# What people read is not a whole book.
+# How many characters of a file's text are shown to people.
 SHOWN_TEXT_MAX: Final = 2_000
 NAME_MAX: Final = 120
 # How many files of a message are named in one sentence.
 NAMED_MAX: Final = 3
+# The beginning of the line that tells a model of a file which it has sent itself.
 GIVEN: Final = "[sent the file "
 
 SpokenEvent = TurnQueued | MessageJoined | SteerAccepted | SteerTaken
 FileEnd = MediaFetched | MediaLost | StickerDescribed
+# What became of files, by message and number of the attachment.
 FileEnds = Mapping[tuple[MessageId, int], FileEnd]
 NOWHERE: Final[FileEnds] = MappingProxyType({})
 
 
 def is_unread(attachment: Attachment) -> bool:
-    """Must it be brought here, or be read, before a model can be told of it?"""
+    """Tell whether a file must be fetched or read before a model can be told of it."""
     if attachment.problem or attachment.text:
         return False
     if attachment.sticker is not None:
         return attachment.sticker.is_describable and bool(attachment.reference)
     if attachment.media is not None:
-        return attachment.mime not in PICTURES
+        return attachment.is_unfit or (attachment.mime not in PICTURES and not attachment.shown)
     return bool(attachment.reference or attachment.url)
 
 
 def unread_in(spoken: SpokenEvent) -> list[int]:
-    """The numbers of the attachments that a turn must wait for. A result was read where it was
-    asked for."""
+    """Return the numbers of the attachments that a turn must wait for. A turn that brings a result
+    waits for none: they were read where the result was requested."""
     if isinstance(spoken, TurnQueued) and spoken.answer:
         return []
     return [n for n, attachment in enumerate(spoken.attachments) if is_unread(attachment)]
 
 
 def unread_count(turn: Iterable[Recorded]) -> int:
-    """How many files of a turn are still to come."""
+    """Return how many files of a turn are still to come."""
     count = 0
     for recorded in turn:
         match recorded.event:
@@ -79,13 +82,13 @@ def unread_count(turn: Iterable[Recorded]) -> int:
 
 
 def places_of(turn: Iterable[Recorded]) -> FileEnds:
-    """What became of a turn's files, by message and number."""
+    """Return what became of a turn's files, by message and number."""
     ended = [r.event for r in turn if isinstance(r.event, FileEnd)]
     return {(event.message, event.index): event for event in ended}
 
 
 def as_fetched(spoken: SpokenEvent, places: FileEnds) -> tuple[Attachment, ...]:
-    """A message's attachments as they stand now."""
+    """Return a message's attachments as they are now."""
     if not places:
         return spoken.attachments
     return tuple(
@@ -95,6 +98,7 @@ def as_fetched(spoken: SpokenEvent, places: FileEnds) -> tuple[Attachment, ...]:
 
 
 def _after(attachment: Attachment, event: FileEnd | None) -> Attachment:
+    """Return an attachment as it is after the event that says what became of it."""
     match event:
         case MediaFetched():
             return msgspec.structs.replace(
@@ -106,6 +110,8 @@ def _after(attachment: Attachment, event: FileEnd | None) -> Attachment:
                 text=event.text,
                 problem=event.problem,
                 seconds=event.seconds,
+                is_unfit=False,
+                shown=event.shown,
             )
         case MediaLost(reason=reason):
             return msgspec.structs.replace(attachment, problem=reason)
@@ -116,27 +122,30 @@ def _after(attachment: Attachment, event: FileEnd | None) -> Attachment:
 
 
 def asked_again(attachment: Attachment) -> Attachment:
-    """For a turn that repeats the message: what was lost is tried once more."""
+    """Return an attachment for a turn that repeats its message. A lost file is tried once more."""
     is_lost = attachment.problem and attachment.media is None
     return msgspec.structs.replace(attachment, problem="") if is_lost else attachment
 
 
-def shown(attachments: Iterable[Attachment]) -> tuple[Attachment, ...]:
-    """As people read it: without what only the platform understands, which may open the file to
+def shown_attachments(attachments: Iterable[Attachment]) -> tuple[Attachment, ...]:
+    """Return attachments as people may see them: with at most the beginning of a long text, without
+    what only models are shown, and without the platform's reference, which may open the file to
     anyone who has it."""
     return tuple(
-        msgspec.structs.replace(each, reference="", text=each.text[:SHOWN_TEXT_MAX])
-        if each.reference or len(each.text) > SHOWN_TEXT_MAX
+        msgspec.structs.replace(
+            each, reference="", text=each.text[:SHOWN_TEXT_MAX], is_unfit=False, shown=""
+        )
+        if each.reference or each.shown or each.is_unfit or len(each.text) > SHOWN_TEXT_MAX
         else each
         for each in attachments
     )
 
 
 def in_words(attachment: Attachment) -> str:
-    """A file that a model is told of instead of seeing it. Its address stays out: a platform's may
-    carry the bot's token."""
+    """Describe a file to a model that does not see it. The file's URL is left out, because a
+    platform's URL may contain the bot's token."""
     if attachment.sticker is not None:
-        return told(attachment.sticker, attachment.text)
+        return sticker_text(attachment.sticker, attachment.text)
     head = _head(attachment)
     if attachment.problem:
         sign = "," if attachment.is_voice else ":"
@@ -149,24 +158,24 @@ def in_words(attachment: Attachment) -> str:
 
 
 def given_in(turn: Iterable[Recorded]) -> tuple[Attachment, ...]:
-    """The files that an agent has given in a turn."""
+    """Return the files that an agent has sent in a turn."""
     said = [r.event for r in turn if isinstance(r.event, AssistantSaid)]
     return tuple(attachment for each in said for attachment in each.attachments)
 
 
 def given_in_words(attachment: Attachment) -> str:
-    """A file that the agent itself has given, for the model to know of it afterwards."""
+    """Describe a file that the agent has sent itself, so that the model knows of it later."""
     return f"{GIVEN}{file_name(attachment)}{_kind(attachment)}]"
 
 
 def lost_text(attachment: Attachment, reason: str) -> str:
-    """What the people are told of a file that nobody could bring."""
+    """Return the notice to people that a file could not be read."""
     return sentence(f"The file {file_name(attachment)} could not be read: {reason}")
 
 
 def slow_text(attachments: Sequence[Attachment], *, wait_s: float, is_here: bool) -> str:
-    """Return what the people are told of files that a turn has been waiting for. `is_here`: they
-    were brought, and are still being read."""
+    """Return the notice to people about files that a turn is waiting for. `is_here`: they were
+    fetched, and are still being read."""
     be, it = ("is", "it") if len(attachments) == 1 else ("are", "they")
     doing, come = ("read", "read") if is_here else ("fetched", "here")
     return (
@@ -176,18 +185,19 @@ def slow_text(attachments: Sequence[Attachment], *, wait_s: float, is_here: bool
 
 
 def late_text(attachments: Sequence[Attachment], *, is_here: bool) -> str:
-    """Return what the people are told of files that a turn waits for no longer."""
+    """Return the notice to people about files that a turn does not wait for any longer."""
     them = _them(attachments)
     fate = "could not be read in time" if is_here else "did not arrive in time"
     return f"{_named(attachments)} {fate}, so the answer begins without {them}. Send {them} again."
 
 
 def late_reason(*, is_here: bool) -> str:
-    """Return what a model and the people read of such a file where it would stand."""
+    """Return what people and a model read in the place of a file that was too late."""
     return f"{'it could not be read' if is_here else 'it did not arrive'} in time; send it again"
 
 
 def _named(attachments: Sequence[Attachment]) -> str:
+    """Return a subject for a sentence about files, with the names of the first few."""
     if len(attachments) == 1:
         (only,) = attachments
         return "The voice message" if only.is_voice else f"The file {file_name(only)}"
@@ -202,11 +212,13 @@ def _them(attachments: Sequence[Attachment]) -> str:
 
 
 def file_name(attachment: Attachment) -> str:
+    """Return a file's name in a form that can stand inside a line of ours."""
     return _plain(name_of(attachment)) or "without a name"
 
 
 def name_of(attachment: Attachment) -> str:
-    """What people call it, else the end of its address, which gives nothing away."""
+    """Return the name that people gave the file, or else the last part of its URL's path. The rest
+    of the URL is left out, because it may contain a secret."""
     if attachment.name or not attachment.url:
         return storable(attachment.name)[:NAME_MAX]
     host_and_path = attachment.url.partition("?")[0].partition("#")[0].partition("://")[2]
@@ -215,6 +227,7 @@ def name_of(attachment: Attachment) -> str:
 
 
 def _head(attachment: Attachment) -> str:
+    """Return the words that introduce a file to a model."""
     if attachment.is_voice:
         minutes, seconds = divmod(attachment.seconds, 60)
         return f"voice message, {minutes}:{seconds:02}" if attachment.seconds else "voice message"
@@ -226,6 +239,7 @@ def _kind(attachment: Attachment) -> str:
 
 
 def _plain(text: str) -> str:
-    """Words from outside that stand inside a line of ours must not end it."""
+    """Return words from outside without characters that could end the line of ours they stand
+    in."""
     kept = "".join(c if c.isprintable() and c not in "[]" else " " for c in text)
     return " ".join(kept.split())

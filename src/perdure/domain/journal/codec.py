@@ -1,7 +1,8 @@
-"""Journal bodies to bytes and back.
+"""Encodes events for the journal, and decodes them.
 
-A body is JSON with its version in `v`. Formats only ever gain versions: a reader meets an old body
-through the upcasters, pure functions from one version's fields to the next's.
+The body of an event is JSON with its format version in `v`. A format only ever gains versions. An
+old body is read through the upcasters, pure functions from the fields of one version to those of
+the next.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,16 +11,16 @@ from typing import Final
 import msgspec
 
 from perdure.domain.errors import Corrupt
-from perdure.domain.journal import events
+from perdure.domain.journal import events, session_events
 from perdure.domain.journal.events import AnyEvent
 
 Fields = dict[str, object]
 
-# The names under which the journal holds events.
+# The names under which the journal stores events. They are in stored rows, so they never change.
 KINDS: Final[Mapping[str, type[AnyEvent]]] = {
-    "session_opened": events.SessionOpened,
-    "session_closed": events.SessionClosed,
-    "session_resumed": events.SessionResumed,
+    "session_opened": session_events.SessionOpened,
+    "session_closed": session_events.SessionClosed,
+    "session_resumed": session_events.SessionResumed,
     "turn_queued": events.TurnQueued,
     "turn_started": events.TurnStarted,
     "assistant_said": events.AssistantSaid,
@@ -36,19 +37,23 @@ KINDS: Final[Mapping[str, type[AnyEvent]]] = {
     "turn_requeued": events.TurnRequeued,
     "turn_moved": events.TurnMoved,
     "turn_settled": events.TurnSettled,
-    "command_taken": events.CommandTaken,
-    "head_moved": events.HeadMoved,
-    "title_set": events.TitleSet,
-    "compacted": events.Compacted,
-    "compaction_failed": events.CompactionFailed,
-    "compaction_dropped": events.CompactionDropped,
+    "command_taken": session_events.CommandTaken,
+    "head_moved": session_events.HeadMoved,
+    "title_set": session_events.TitleSet,
+    "compacted": session_events.Compacted,
+    "compaction_failed": session_events.CompactionFailed,
+    "compaction_dropped": session_events.CompactionDropped,
     "message_joined": events.MessageJoined,
     "media_fetched": events.MediaFetched,
     "media_lost": events.MediaLost,
     "sticker_described": events.StickerDescribed,
+    "content_left_out": events.ContentLeftOut,
+    "window_exceeded": session_events.WindowExceeded,
+    "room_sought": session_events.RoomSought,
 }
 KIND_OF: Final[Mapping[type[AnyEvent], str]] = {kind: name for name, kind in KINDS.items()}
 
+# By kind and version, the function that makes the fields of the next version.
 UPCASTERS: Final[Mapping[tuple[str, int], Callable[[Fields], Fields]]] = {}
 VERSION: Final = 1
 
@@ -57,12 +62,13 @@ _decoders: Final = {kind: msgspec.json.Decoder(event) for kind, event in KINDS.i
 
 
 def encode(event: AnyEvent) -> tuple[str, str]:
-    """The event's kind and its body."""
+    """Return an event's kind and its JSON body."""
     return KIND_OF[type(event)], _encoder.encode(event).decode()
 
 
 def decode(kind: str, body: str) -> AnyEvent:
-    """Read a body of any version ever written. What cannot be read is `Corrupt`."""
+    """Return an event from a body of any version ever written. Raises `Corrupt` if it cannot be
+    read, or if a newer Perdure wrote it."""
     decoder = _decoders.get(kind)
     if decoder is None:
         raise Corrupt(
@@ -77,6 +83,7 @@ def decode(kind: str, body: str) -> AnyEvent:
 
 
 def _upcast(kind: str, body: str) -> AnyEvent:
+    """Return an event from a body that the current format does not fit."""
     try:
         fields = msgspec.json.decode(body, type=Fields)
         version = fields.get("v")

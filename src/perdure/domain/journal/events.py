@@ -1,8 +1,8 @@
-"""The facts a session's journal holds.
+"""Defines the events that a session's journal holds.
 
-Each event is immutable, in the past tense, and carries its format version as `v`. Bodies are JSON;
-`domain/journal/codec.py` reads every version ever written. Notes for the model are not here, and
-nothing here can hold one.
+Each event is an immutable fact, named in the past tense, with its format version in `v`. Bodies are
+JSON; `domain/journal/codec.py` reads every version ever written. Notes for the model, which exist
+in one request only, are not events, and no event can hold one.
 """
 
 from typing import Final
@@ -22,17 +22,33 @@ from perdure.domain.ids import (
     SessionId,
     TurnId,
 )
+from perdure.domain.journal.event import Event
 from perdure.domain.journal.options import NONE, Options
 from perdure.domain.journal.reach import AT_ONCE, Reach
+from perdure.domain.journal.session_events import (
+    CommandTaken,
+    Compacted,
+    CompactionDropped,
+    CompactionFailed,
+    HeadMoved,
+    RoomSought,
+    SessionClosed,
+    SessionOpened,
+    SessionResumed,
+    TitleSet,
+    WindowExceeded,
+)
+from perdure.domain.journal.thoughts import Thoughts
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest, Outcome, Repeat
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that came with a message: stored here (`media`), still elsewhere (`url`), or on the
-    platform it came by (`reference`), until it was fetched. `is_voice`: it was spoken to us, and
-    took so many `seconds`, as far as that is known. `text` is what it says, where that could be
-    found out; `problem` is why it could not. Of a `sticker`, `text` is what it shows."""
+    """Holds a file of a message: stored here (`media`), at a `url`, or still on the platform it
+    came by (`reference`). `is_voice`: it is a voice message, which lasts `seconds` if that is
+    known. `text` is the file's text, if it could be read; `problem` is why it could not. For a
+    `sticker`, `text` is what it shows. A picture that models do not take as it is `is_unfit` at
+    first; then `shown` is the digest of the bytes that they are shown instead."""
 
     media: MediaId | None = None
     url: str | None = None
@@ -45,11 +61,13 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     seconds: int = 0
     sticker: Sticker | None = None
+    is_unfit: bool = False
+    shown: str = ""
 
 
 class SenderTraits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What only the platform knows of a sender, as it told when the message came: the `roles` that
-    let them in, and whether they are a bot. Kept so that it can be asked again who may speak."""
+    """Holds what only the platform knows about a sender, at the time of the message: the `roles`
+    that let them in, and if they are a bot. With it, access can be checked again later."""
 
     roles: tuple[str, ...] = ()
     is_bot: bool = False
@@ -59,7 +77,8 @@ NO_TRAITS: Final = SenderTraits()
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call as the model asked for it. `arguments` is the JSON text exactly as it came."""
+    """Holds a tool call as the model asked for it. `arguments` is the JSON text exactly as it
+    came."""
 
     id: CallId
     name: str
@@ -79,13 +98,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    v: int = 1
-
-
 class Worded(Event, frozen=True, kw_only=True):
-    """A message of a person's, or what they make of it later. `passed_on` are the passages of the
-    text that they did not write; older journals name none, also of what was passed on."""
+    """Holds the text of a person's message, or of their edit. `passed_on` are the forwarded
+    passages in it; older journals name none, even where there are some."""
 
     turn: TurnId
     message: MessageId
@@ -93,42 +108,20 @@ class Worded(Event, frozen=True, kw_only=True):
     passed_on: tuple[Passage, ...] = ()
 
 
-class SessionOpened(Event, frozen=True, kw_only=True):
-    """`head` is the turn it stands at from the beginning: of `parent`, by reference. `kind` names
-    the errand it was opened for; it is empty where people talk."""
-
-    by: PrincipalId
-    reason: str
-    parent: SessionId | None = None
-    head: TurnId | None = None
-    kind: str = ""
-
-
-class SessionClosed(Event, frozen=True, kw_only=True):
-    """The conversation went on in another session; this one stays readable and resumable."""
-
-    by: PrincipalId
-    reason: str
-    successor: SessionId
-
-
-class SessionResumed(Event, frozen=True, kw_only=True):
-    """This session is the live one again, with a clean slate."""
-
-    by: PrincipalId
-
-
 class TurnQueued(Worded, frozen=True, kw_only=True):
-    """A user's message was accepted and its turn waits for a slot.
+    """Records that a message was accepted and that its turn waits for a slot.
 
-    `instructions`, `context`, `tools` and `options` serve calls that bring their own: a system
-    message for this call only, the earlier messages of a call without a conversation, the caller's
-    tools (these two as the JSON text that came), and how the model is to be asked. `origin` is the
-    turn it repeats or the errand whose result it brings; `answer` is that result, or what was sent
-    here from elsewhere (`SENT`), said without asking a model; `finish` is why the model ended it;
-    `files` come with it. `by` is its sender, the session's own principal if None; `sender` is what
-    the platform calls them in a group; `via` is the conversation it was said in, where that is
-    linked to this one; `traits` are the sender's. `continues` is the turn that was cut and goes on.
+    Calls may bring their own request: `instructions` are a system message for this call only,
+    `context` holds the earlier messages of a call without a conversation, `tools` are the caller's
+    tools (both as the JSON text that came), and `options` say how to ask the model. `origin` is the
+    turn that this one repeats, or the errand whose result it brings. `answer` is that result, or a
+    text that was sent here from elsewhere (`SENT`); it is said without asking a model. `finish`
+    says why the model ended the result early, and `files` come with it. `by` is the sender, or None
+    for the session's own principal; `sender` is their name in a group, and `traits` are theirs.
+    `via` is the conversation in which the message was written, if that is linked to this one.
+    `continues` is the turn that was cut and goes on in this one. If `agent` cannot write a summary,
+    the agent `stand_in` does. `effort` is how much the model is to reason, as it was chosen where
+    the message came from; a word in `options` goes before it.
     """
 
     kind: TurnKind = TurnKind.MESSAGE
@@ -148,9 +141,19 @@ class TurnQueued(Worded, frozen=True, kw_only=True):
     files: tuple[Attachment, ...] = ()
     traits: SenderTraits = NO_TRAITS
     continues: TurnId | None = None
+    stand_in: str = ""
+    effort: str = ""
+
+    @property
+    def asking(self) -> Options:
+        """Return how the model is asked."""
+        return self.options.with_effort(self.effort)
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):
+    """Records that a node began an attempt of a turn. `parent` is the turn before it on the
+    chain."""
+
     turn: TurnId
     attempt: int
     parent: TurnId | None
@@ -158,8 +161,9 @@ class TurnStarted(Event, frozen=True, kw_only=True):
 
 
 class AssistantSaid(Event, frozen=True, kw_only=True):
-    """One assistant message, and the files that were given with it. `is_interrupted`: it is what
-    had been shown when the attempt ended. `origin` is `SENT` where no model has said it."""
+    """Records an assistant message with its files. `is_interrupted`: it is the text that had been
+    shown when the attempt ended. `origin` is `SENT` if no model said it. `thoughts` led to the
+    calls, and are given back to the same model within the turn; people never see them."""
 
     turn: TurnId
     attempt: int
@@ -169,6 +173,7 @@ class AssistantSaid(Event, frozen=True, kw_only=True):
     is_interrupted: bool = False
     attachments: tuple[Attachment, ...] = ()
     origin: str = ""
+    thoughts: Thoughts | None = None
 
 
 class ToolStarted(Event, frozen=True, kw_only=True):
@@ -184,8 +189,10 @@ class ToolFinished(Event, frozen=True, kw_only=True):
 
 
 class AttemptInterrupted(Event, frozen=True, kw_only=True):
-    """`tail` names the trailing batch of tool results that the interruption covers, or is empty;
-    `alive_at` is when the owner was last known to be at work; `asked` is what its end was for."""
+    """Records that an attempt ended before its turn. `tail` identifies the tool results at the
+    turn's end that the interruption covers, or is empty; `alive_at` is when the owner was last
+    known to be at work; `asked` is what the node was asked for when it cut the attempt short.
+    `usage` and `cost` are those of its finished model calls, if they are known."""
 
     turn: TurnId
     attempt: int
@@ -193,12 +200,15 @@ class AttemptInterrupted(Event, frozen=True, kw_only=True):
     tail: str = ""
     alive_at: int = 0
     asked: NodeRequest = NodeRequest.NOTHING
+    usage: Usage = Usage()
+    cost: int = 0
 
 
 class AnswerAwaited(Event, frozen=True, kw_only=True):
-    """The turn waits for somebody to answer a question, with no owner until then. `call` is the
-    tool call that the question is about, `choices` are the words that answer it, and `deadline` is
-    the instant at which the wait ends without an answer; 0 for none."""
+    """Records that the turn waits for the answer to a question, and has no owner until then. `call`
+    is the tool call that the question is about, `choices` are the words that answer it, and
+    `deadline` is when the wait ends without an answer, or 0 if it never does. `usage` and `cost`
+    are those of the attempt's model calls."""
 
     turn: TurnId
     attempt: int
@@ -207,11 +217,13 @@ class AnswerAwaited(Event, frozen=True, kw_only=True):
     choices: tuple[str, ...] = ()
     call: CallId | None = None
     deadline: int = 0
+    usage: Usage = Usage()
+    cost: int = 0
 
 
 class AnswerReceived(Event, frozen=True, kw_only=True):
-    """A question was answered, and its turn goes on where it was. `by` is None where nobody has
-    answered in time; `answer` is empty then."""
+    """Records that a question was answered and that its turn continues where it was. If nobody
+    answered in time, `by` is None and `answer` is empty."""
 
     turn: TurnId
     question: QuestionId
@@ -220,8 +232,8 @@ class AnswerReceived(Event, frozen=True, kw_only=True):
 
 
 class InterruptionAcknowledged(Event, frozen=True, kw_only=True):
-    """The model has been told of the interruption journalled at `interruption` in the journal of
-    `session`. Older journals name no session: there it is the one that holds this event."""
+    """Records that the model was told of the interruption whose seq in the journal of `session` is
+    `interruption`. Older journals name no session; then it is the session of this event."""
 
     turn: TurnId
     interruption: int
@@ -230,8 +242,8 @@ class InterruptionAcknowledged(Event, frozen=True, kw_only=True):
 
 
 class SteerAccepted(Worded, frozen=True, kw_only=True):
-    """A message for the turn that runs. It stands where it is taken; if it never is, it becomes a
-    turn of its own, which is answered in the conversation `via`, if it came from a linked one."""
+    """Records a message for the running turn. It takes effect where it is taken. If it never is, it
+    becomes a turn of its own, answered in the linked conversation `via` it came from."""
 
     attachments: tuple[Attachment, ...] = ()
     by: PrincipalId | None = None
@@ -241,17 +253,19 @@ class SteerAccepted(Worded, frozen=True, kw_only=True):
 
 
 class SteerTaken(Worded, frozen=True, kw_only=True):
+    """Records that the running turn took a message that was sent to it."""
+
     attachments: tuple[Attachment, ...] = ()
     sender: str = ""
 
 
 class TurnAmended(Worded, frozen=True, kw_only=True):
-    """A message was rewritten by its author: before it ran, or long after."""
+    """Records that the author of a message edited it, before its turn ran or long after."""
 
 
 class NoticePosted(Event, frozen=True, kw_only=True):
-    """Something the gateway itself tells the people; the model never sees it. `about` is the turn
-    it speaks of, `choices` the words that answer it."""
+    """Records what the gateway itself told the people; the model never sees it. `about` is the turn
+    that it is about, and `choices` are the words that answer it."""
 
     message: MessageId
     text: str
@@ -265,17 +279,17 @@ class TurnRequeued(Event, frozen=True, kw_only=True):
 
 
 class TurnMoved(Event, frozen=True, kw_only=True):
-    """A turn that only waited goes on in another session, for this one is left: whatever was
-    written of it here stands there again."""
+    """Records that a waiting turn continues in another session, because this one was given up. The
+    turn's events are written again in that session's journal."""
 
     turn: TurnId
     to: SessionId
 
 
 class TurnSettled(Event, frozen=True, kw_only=True):
-    """`prefix_break` says why the request did not begin with the bytes of the one before it, and
-    is empty where it did. `cost` is in millionths of the currency that prices are given in.
-    `reach` says what it took to get an answer from an agent."""
+    """Records that a turn ended. `prefix_break` says why the request did not begin with the bytes
+    of the one before it, and is empty if it did. `cost` is in millionths of the currency that
+    prices are given in. `reach` says what it took to get an answer from an agent."""
 
     turn: TurnId
     outcome: Outcome
@@ -288,69 +302,15 @@ class TurnSettled(Event, frozen=True, kw_only=True):
     reach: Reach = AT_ONCE
 
 
-class CommandTaken(Event, frozen=True, kw_only=True):
-    """`turn` is the one that the command queued or spoke to."""
-
-    command: str
-    arguments: str
-    by: PrincipalId
-    message: MessageId
-    reply: str
-    turn: TurnId | None = None
-
-
-class HeadMoved(Event, frozen=True, kw_only=True):
-    """The session stands at another turn. `redo` are the heads to go back to, the next one last;
-    the next turn that starts forgets them."""
-
-    by: PrincipalId
-    reason: str
-    head: TurnId | None
-    redo: tuple[TurnId, ...] = ()
-
-
-class TitleSet(Event, frozen=True, kw_only=True):
-    """`by` is None for a title that was found from the first exchange."""
-
-    title: str
-    by: PrincipalId | None = None
-
-
-class Compacted(Event, frozen=True, kw_only=True):
-    """For the model, everything up to and including the turn `upto` is represented by `summary`,
-    as long as that turn is on the chain. Nothing is rewritten."""
-
-    upto: TurnId
-    message: MessageId
-    summary: str
-    turns: int
-    tokens_before: int
-    tokens_after: int
-    errand: TurnId
-    cost: int = 0
-
-
-class CompactionFailed(Event, frozen=True, kw_only=True):
-    errand: TurnId
-    reason: str
-
-
-class CompactionDropped(Event, frozen=True, kw_only=True):
-    """The summary made by `compaction` represents nothing any more."""
-
-    by: PrincipalId
-    upto: TurnId
-    compaction: MessageId
-
-
 class MessageJoined(Worded, frozen=True, kw_only=True):
-    """A message that was sent as one with those of a turn that still waits."""
+    """Records another message of the same album, which joined the waiting turn of the first."""
 
     attachments: tuple[Attachment, ...] = ()
 
 
 class MediaFetched(Event, frozen=True, kw_only=True):
-    """The attachment number `index` of a message is here, and was read as far as it can be."""
+    """Records that attachment number `index` of a message was fetched, and read as far as
+    possible. `shown` is the digest of the picture that models are shown instead, if any."""
 
     turn: TurnId
     message: MessageId
@@ -362,10 +322,11 @@ class MediaFetched(Event, frozen=True, kw_only=True):
     text: str = ""
     problem: str = ""
     seconds: int = 0
+    shown: str = ""
 
 
 class MediaLost(Event, frozen=True, kw_only=True):
-    """The attachment number `index` of a message could not be brought here; nobody tries again."""
+    """Records that attachment number `index` of a message could not be fetched and was given up."""
 
     turn: TurnId
     message: MessageId
@@ -374,13 +335,33 @@ class MediaLost(Event, frozen=True, kw_only=True):
 
 
 class StickerDescribed(Event, frozen=True, kw_only=True):
-    """The turn was told what the sticker shows that is the attachment number `index` of a message;
-    `words` is empty where nobody could find out in time."""
+    """Records what the sticker shows that is attachment number `index` of a message. `words` is
+    empty if nobody could find out in time."""
 
     turn: TurnId
     message: MessageId
     index: int
     words: str
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Names what requests leave out: the whole turn, or if `part` is given, this message or tool
+    result of it, or if `index` is given too, this attachment of the message. `amended` is the
+    number of the message's last edit at that time, or of the turn's last edit: a later edit brings
+    back what was left out."""
+
+    turn: TurnId | None = None
+    part: str = ""
+    index: int | None = None
+    amended: int = 0
+
+
+class ContentLeftOut(Event, frozen=True, kw_only=True):
+    """Records that a model's server has refused a request of `turn` because of its content. As long
+    as that turn is on the chain, the requests after it leave out `what` was refused."""
+
+    turn: TurnId
+    what: tuple[LeftOut, ...]
 
 
 TurnEvent = (
@@ -416,11 +397,14 @@ AnyEvent = (
     | MediaFetched
     | MediaLost
     | StickerDescribed
+    | ContentLeftOut
+    | WindowExceeded
+    | RoomSought
 )
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """An event where it stands in a session's journal."""
+    """Holds an event and its place in a session's journal: its number `seq`, and the time `at`."""
 
     session: SessionId
     seq: int
@@ -433,5 +417,6 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[SessionId, int]:
-        """Identify the event among those of all journals: numbers repeat between sessions."""
+        """Return what identifies the event among all journals: the numbers repeat between
+        sessions."""
         return self.session, self.seq

@@ -1,4 +1,5 @@
-"""Facts told in short, for whoever wants to know what happened and not every word of it."""
+"""Shortens long texts in events and other values, for readers who want to know what happened but
+not every word of it."""
 
 from typing import Final, TypeVar
 
@@ -11,15 +12,15 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def entry_in_short(recorded: Recorded) -> Recorded:
-    """Return an entry of a journal with the beginnings of its long texts, each of which says how
-    long it is and where all of it is."""
+    """Return a journal entry with its long texts cut. Each of them says how long it is and where to
+    find all of it."""
     place = f"/api/sessions/{recorded.session}/journal?after={recorded.seq - 1}&limit=1"
     event = struct_in_short(recorded.event, where=f"GET {place} has all of them")
     return msgspec.structs.replace(recorded, event=event)
 
 
 def struct_in_short(value: S, *, where: str) -> S:
-    """Return a value with the beginnings of its long texts, also of those deep inside it."""
+    """Return a value with its long texts cut, also those deep inside it."""
     fields = {name: getattr(value, name) for name in value.__struct_fields__}
     told = {name: _in_short(field, where) for name, field in fields.items()}
     changed = {name: field for name, field in told.items() if field is not fields[name]}
@@ -27,7 +28,8 @@ def struct_in_short(value: S, *, where: str) -> S:
 
 
 def text_in_short(text: str, *, where: str) -> str:
-    """Return a text, or its beginning with a mark behind it."""
+    """Return a text, or its beginning with a note that says how long it is and where to find all of
+    it."""
     if len(text) <= SHOWN_MAX:
         return text
     return f"{text[:SHOWN_MAX]}… [{SHOWN_MAX:,} of {len(text):,} characters; {where}]"

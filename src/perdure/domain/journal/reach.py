@@ -1,4 +1,4 @@
-"""What it took to get an answer from an agent, as the settlement of a turn keeps it."""
+"""Describes what it took to get an answer from an agent. The settlement of a turn records it."""
 
 from typing import Final
 
@@ -6,8 +6,8 @@ import msgspec
 
 
 class Missed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An agent that was asked and did not answer, or was left alone because it had not answered
-    others just before. `reason` and `detail` are as those of a turn that failed."""
+    """Names an agent that did not answer: it was asked in vain, or not asked because it had just
+    failed to answer others. `reason` and `detail` are like those of a failed turn."""
 
     agent: str
     reason: str
@@ -15,10 +15,11 @@ class Missed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`missed` are the agents that did not answer, in the order of asking. One that answered later
-    is among them. `waited_s` is how long the turn has waited for an agent in all. `status` is the
-    HTTP status by which a server refused the turn's last call, and `retry_after_s` the wait that
-    it asked for; both are 0 if there was none."""
+    """Holds the result of a turn's search for an agent. `missed` are the agents that did not
+    answer, in the order of asking, even if one of them answered later. `waited_s` is how long the
+    turn has waited, in the searches in which an agent did not answer. `status` is the HTTP status
+    by which a server refused the turn's last call, and `retry_after_s` the wait that it asked for;
+    both are 0 if there was none."""
 
     missed: tuple[Missed, ...] = ()
     waited_s: int = 0

@@ -1,31 +1,36 @@
-"""Stored rows as values: what the history port shows and the checker judges."""
+"""Holds stored rows as values, which the history port returns and the checker judges."""
 
 from typing import Final, Literal
 
 import msgspec
 
 from perdure.domain.ids import MediaId, MessageId, SessionId, TurnId
-from perdure.domain.journal.events import Recorded
+from perdure.domain.journal.events import LeftOut, Recorded
 
-# Why a turn that has begun does not stand any more.
+# Why a turn that has begun is not on its session's chain any more.
 UNDONE: Final = "undone"
 ASKED_AGAIN: Final = "asked_again"
 
 
 class ToldTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn as it is told of a session, with its events. `left` says why it does not stand there
-    any more, and is empty where it does; `has_earlier`, whether the session has turns before it.
-    Of a turn that is too long for a page these are its last entries, or the last before some place,
-    from the number `begins_at` on; entries before that are there only to tell them by."""
+    """Holds a turn of a session with its events. `left` says why the turn is not on the session's
+    chain any more, and is empty if it is. `has_earlier` tells whether the session has turns before
+    it. If the turn is too long for a page, `events` are only its last ones, or the last before some
+    place, from the number `begins_at` on; events before that number are included only because the
+    others cannot be shown without them. `left_out` is what turns on the session's chain leave
+    out of the requests after them."""
 
     turn: TurnId
     events: tuple[Recorded, ...]
     left: str = ""
     has_earlier: bool = False
     begins_at: int = 0
+    left_out: tuple[LeftOut, ...] = ()
 
 
 class TurnView(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds a turn. `fetching` counts its files that are still to come."""
+
     id: TurnId
     session: SessionId
     state: str
@@ -42,7 +47,8 @@ class TurnView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
-    """`kind` names the errand that it was opened for; it is empty where people talk."""
+    """Holds a session. `kind` names the errand that it was opened for, and is empty where people
+    talk."""
 
     id: SessionId
     conversation: str
@@ -56,12 +62,13 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = ""
 
 
-# The step of what came in and could not be taken, among parts that could not go out.
+# The `step` of a message that came in and could not be accepted; it is listed with parked parts.
 LETTER: Final = "letter"
 
 
 class PartView(msgspec.Struct, frozen=True, kw_only=True):
-    """`at` is when its state changed last. `is_replayed`: a person had it sent after all."""
+    """Holds a part of a reply. `at` is when its state last changed. `is_replayed`: a person had it
+    sent after all."""
 
     id: str
     message: str
@@ -82,15 +89,15 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerSoFar(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a message so far. Of a failed one the text says why, after what there is."""
+    """Holds what came of a message so far. If it failed, the text ends with the reason."""
 
     state: Literal["pending", "done", "failed"]
     text: str = ""
 
 
 class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
-    """A summary that stands for a turn and all before it, and the event that made it, wherever
-    that was."""
+    """Holds a summary that represents a turn and all turns before it. `made` is the event that made
+    it, in whichever journal that is."""
 
     turn: TurnId
     id: MessageId
@@ -98,10 +105,10 @@ class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything stored of one session, for the checker. Its turns stand as they do in line;
-    `fetches` counts the files that are still to come, by turn; `summaries_under_way` counts the
-    errands that write one for it; `told` is, by turn, the newest of its interruptions that the
-    model has been told of."""
+    """Holds everything that is stored about one session, for the checker. `turns` are in the order
+    of the line; `fetches` counts the files that are still to come, by turn; `summaries_under_way`
+    counts the errands that are writing a summary for it; `told` is, by turn, the number of its
+    newest interruption that the model was told of."""
 
     session: SessionView
     epoch: int

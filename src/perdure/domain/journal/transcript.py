@@ -1,10 +1,10 @@
-"""From journal to what a person reads.
+"""Builds from the journal what a person reads.
 
-Entries are what stands at the head: user messages, assistant messages with their tool calls, tool
-results, oldest first. Turns that only wait, command replies and summaries are not in it. What was
-sent here from elsewhere is an assistant entry with an `origin`, and nobody's message. The last
-assistant entry of a settled turn carries the turn's outcome; a turn that ended without text is an
-empty assistant entry, so that no ending is invisible.
+The entries are those of the turns on the session's chain, oldest first: user messages, assistant
+messages with their tool calls, and tool results. Turns that only wait, replies to commands and
+summaries are not included. A text that was sent here from elsewhere is an assistant entry with an
+`origin`, and has no user entry. If the last entry of a settled turn is an assistant's, it carries
+the turn's outcome; otherwise an empty assistant entry does, so that every ending can be seen.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from perdure.domain.journal.attachments import (
     SpokenEvent,
     as_fetched,
     places_of,
-    shown,
+    shown_attachments,
 )
 from perdure.domain.journal.events import (
     AssistantSaid,
@@ -34,15 +34,18 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.left_out import NO_OMISSIONS, Omissions, Omitted, omissions_of
 from perdure.domain.journal.records import ToldTurn
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import CallEnding, Outcome
+from perdure.domain.outcomes import CallEnding, Outcome, StopReason
 
-# What the empty entry of a turn that said nothing is called, behind the turn's own id.
+# The suffix that makes the id of an empty last entry from the id of its turn.
 _END: Final = ".end"
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Holds one message or tool result as a person reads it."""
+
     id: str
     role: str
     text: str
@@ -57,14 +60,17 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attachments: tuple[Attachment, ...] = ()
     choices: tuple[str, ...] = ()
     origin: str = ""
-    # Why it does not stand any more; the session it is shared with. Both only where a session is
-    # shown as a whole.
+    # `message` if later requests leave it out, `pictures` if they leave out pictures in it: a
+    # model's server has refused to take that.
+    left_out: str = ""
+    # Why its turn is not on the chain any more, and the session that the turn is shared with. Both
+    # are set only where a session is shown as a whole.
     left: str = ""
     session: str = ""
 
 
 class RunningText(msgspec.Struct, frozen=True, kw_only=True):
-    """The flushed text of the message that is being written."""
+    """Holds the text of the message that is being written, as far as it is stored."""
 
     turn: TurnId
     message: MessageId
@@ -73,10 +79,15 @@ class RunningText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entries_of(
-    turn: Sequence[Recorded], running: RunningText | None = None, *, since: int = 0
+    turn: Sequence[Recorded],
+    running: RunningText | None = None,
+    *,
+    since: int = 0,
+    omissions: Omissions = NO_OMISSIONS,
 ) -> list[Entry]:
-    """One turn's entries, of facts from the number `since` on. A turn that never started has none:
-    it is on no chain."""
+    """Return one turn's entries, from the events with the number `since` or higher. A turn that
+    never started has none, because it is on no chain. `omissions` are what the turns on its chain
+    leave out of later requests."""
     if not any(isinstance(recorded.event, TurnStarted) for recorded in turn):
         return []
     names = {
@@ -87,8 +98,13 @@ def entries_of(
     }
     amended = {r.event.message: r.event.text for r in turn if isinstance(r.event, TurnAmended)}
     places = places_of(turn)
+    omitted = Omitted(turn, omissions)
     entries = [
-        msgspec.structs.replace(entry, text=amended.get(MessageId(entry.id), entry.text))
+        msgspec.structs.replace(
+            entry,
+            text=amended.get(MessageId(entry.id), entry.text),
+            left_out=omitted.says(recorded),
+        )
         for recorded in turn
         if recorded.seq >= since
         for entry in _entries(recorded, names, places)
@@ -109,30 +125,61 @@ def entries_of(
     return entries
 
 
+def add_turn(entries: list[Entry], own: Sequence[Entry], turn: Sequence[Recorded]) -> None:
+    """Add the entries of one more turn to those of its chain. If the turn has continued an answer
+    that reached the model's length limit, the answer becomes one message: the word that asked for
+    the rest is left out, and the rest stands in the message of the continuing turn."""
+    if not _is_rest(entries, own, turn):
+        entries += own
+        return
+    beginning, rest = entries.pop(), own[1]
+    whole = msgspec.structs.replace(
+        rest,
+        text=beginning.text + rest.text,
+        at=beginning.at,
+        attachments=(*beginning.attachments, *rest.attachments),
+    )
+    entries += [whole, *own[2:]]
+
+
+def _is_rest(before: Sequence[Entry], own: Sequence[Entry], turn: Sequence[Recorded]) -> bool:
+    """Tell whether a turn is over and its first words are the rest of the entry before them."""
+    queued = next((r.event for r in turn if isinstance(r.event, TurnQueued)), None)
+    if queued is None or queued.continues is None or not before or len(own) < 2:
+        return False
+    cut, asked, rest = before[-1], own[0], own[1]
+    is_cut = (cut.turn, cut.role, cut.reason) == (queued.continues, "assistant", StopReason.LENGTH)
+    has_rest = (asked.role, rest.role) == ("user", "assistant") and bool(rest.text)
+    return is_cut and has_rest and own[-1].outcome is not None
+
+
 def entries_of_session(
     turns: Sequence[ToldTurn], session: SessionId, running: RunningText | None
 ) -> list[Entry]:
-    """The entries of a session's turns, marked where a turn does not stand any more, or is shared
-    with another session."""
+    """Return the entries of a session's turns. They are marked if their turn is not on the chain
+    any more, or is shared with another session."""
     entries = []
     for turn in turns:
         home = turn.events[0].session
         shown = running if running and running.turn == turn.turn else None
+        omissions = omissions_of(turn.left_out)
+        found = entries_of(turn.events, shown, since=turn.begins_at, omissions=omissions)
         entries += [
             msgspec.structs.replace(entry, left=turn.left, session="" if home == session else home)
-            for entry in entries_of(turn.events, shown, since=turn.begins_at)
+            for entry in found
         ]
     return entries
 
 
 def user_entry(spoken: SpokenEvent, at: int, places: FileEnds = NOWHERE) -> Entry:
+    """Return the entry of a person's message. `places` say what became of its files."""
     return Entry(
         id=spoken.message,
         role="user",
         text=spoken.text,
         turn=spoken.turn,
         at=at,
-        attachments=shown(as_fetched(spoken, places)),
+        attachments=shown_attachments(as_fetched(spoken, places)),
     )
 
 
@@ -151,6 +198,7 @@ def assistant_entry(said: AssistantSaid, at: int) -> Entry:
 
 
 def _entries(recorded: Recorded, names: Mapping[CallId, str], places: FileEnds) -> Iterable[Entry]:
+    """Yield the entry that an event makes, if any. A turn of kind SENT has no user message."""
     match recorded.event:
         case TurnQueued(kind=kind) if kind == TurnKind.SENT:
             return
@@ -173,6 +221,8 @@ def _entries(recorded: Recorded, names: Mapping[CallId, str], places: FileEnds) 
 
 
 def _with_outcome(entries: list[Entry], settled: Recorded) -> list[Entry]:
+    """Return the entries with the turn's outcome in the last assistant entry, added if there is
+    none."""
     event = settled.event
     assert isinstance(event, TurnSettled)
     if entries and entries[-1].role == "assistant":
@@ -194,19 +244,21 @@ def _with_outcome(entries: list[Entry], settled: Recorded) -> list[Entry]:
 
 
 def ended_turn(entry: str) -> str:
-    """The turn whose end is an entry of its own under this id; else empty."""
+    """Return the turn whose empty last entry has this id, or an empty string if the entry is
+    another one."""
     return entry.removesuffix(_END) if entry.endswith(_END) else ""
 
 
 def call_state(ending: CallEnding) -> str:
-    """How a call that is over looks to a person."""
+    """Return the state of a tool call that is over, as people see it."""
     return "unknown" if ending is CallEnding.UNKNOWN else "finished"
 
 
 def page(
     entries: Sequence[Entry], *, before: str | None, limit: int, length_max: int
 ) -> list[Entry]:
-    """The newest entries, or the newest before one of them: as many as fit, and one at least."""
+    """Return the newest entries, or the newest before the entry `before`: as many as fit, and at
+    least one if there are any."""
     end = len(entries)
     if before is not None:
         end = next((n for n, entry in enumerate(entries) if entry.id == before), 0)
@@ -220,7 +272,7 @@ def page(
 
 
 def _length(entry: Entry) -> int:
-    """The characters of an entry that may be many."""
+    """Return the number of characters in those fields of an entry that may be long."""
     return (
         len(entry.text)
         + len(entry.detail)
@@ -230,14 +282,14 @@ def _length(entry: Entry) -> int:
 
 
 def parent_of(turn: Iterable[Recorded]) -> TurnId | None:
-    """The turn that this one continues, if there is one."""
+    """Return the turn that this one continues, or None."""
     started = [recorded.event for recorded in turn if isinstance(recorded.event, TurnStarted)]
     return started[-1].parent if started else None
 
 
 def reply_text(turn: Iterable[Recorded]) -> str:
-    """The turn's whole text, as it is delivered: attempts and steps joined by a blank line. A
-    refusal says why."""
+    """Return a turn's whole text as it is delivered: attempts and steps joined by blank lines. A
+    refused turn says why."""
     said = []
     for recorded in turn:
         match recorded.event:
@@ -251,4 +303,5 @@ def reply_text(turn: Iterable[Recorded]) -> str:
 
 
 def joined(texts: Iterable[str]) -> str:
+    """Join texts by blank lines, and leave out the blank ones."""
     return "\n\n".join(text for text in texts if text.strip())

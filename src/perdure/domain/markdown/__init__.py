@@ -1,4 +1,6 @@
-"""Markdown as agents write it: read once, cut for a platform, shown half-written, put in its words.
+"""Reads the Markdown that agents write, splits it for a platform, makes half-written text
+presentable, and renders it as HTML or plain text.
 
-Nothing is gathered here, so that counting and cutting characters does not load the parser.
+This file imports nothing, so that code which only measures text (`units.py`) does not load the
+rest.
 """

@@ -1,8 +1,9 @@
-"""The tree as the HTML that Matrix lets a message carry.
+"""Renders the tree as the HTML that Matrix allows in a message.
 
-Every character of the answer is escaped, and a tag is written only here, so an answer cannot bring
-tags, attributes or schemes of its own. What a client may not show as a link is shown as text beside
-its label. A line break in the source is one in the chat, as on every other platform.
+Every character of the answer is escaped, and tags are written only in this file, so an answer
+cannot bring tags, attributes or URL schemes of its own. A link with any other scheme is shown as
+text: its label, then its target. A line break in the source is a line break in the chat, as on
+every other platform.
 """
 
 import re
@@ -33,11 +34,13 @@ from perdure.domain.markdown.tree import (
     Text,
 )
 
+# Matches the targets that become links.
 _SCHEME: Final = re.compile(r"(?:https?|mailto|matrix):[^\x00-\x20]+", re.IGNORECASE)
 _BOXES: Final = {True: "\N{BALLOT BOX WITH CHECK}", False: "\N{BALLOT BOX}"}
 
 
 def to_html(blocks: Sequence[Block]) -> str:
+    """Render blocks as HTML."""
     return "".join(map(_block, blocks))
 
 
@@ -79,7 +82,8 @@ def _list(block: List) -> str:
 def _item(item: ListItem) -> str:
     blocks = item.blocks if item.is_done is None else _boxed(item.blocks, _BOXES[item.is_done])
     match blocks:
-        # Most items are one paragraph and perhaps a list; clients would set them too far apart.
+        # Most items are one paragraph and perhaps a nested list. With a <p> around the paragraph,
+        # clients would set the items too far apart.
         case (Paragraph(children), *others) if all(isinstance(each, List) for each in others):
             return f"<li>{_inlines(children)}{to_html(others)}</li>"
         case _:
@@ -87,6 +91,7 @@ def _item(item: ListItem) -> str:
 
 
 def _boxed(blocks: Sequence[Block], box: str) -> tuple[Block, ...]:
+    """Return the blocks of an item with the box of a task before its text."""
     match blocks:
         case (Paragraph(children), *others):
             return (Paragraph((Text(f"{box} "), *children)), *others)
@@ -131,10 +136,13 @@ def _inline(inline: Inline) -> str:
 
 
 def _lines(text: str) -> str:
+    """Escape a text, and write its line breaks as tags."""
     return escape(text).replace("\n", "<br>")
 
 
 def _link(target: str, label: str) -> str:
+    """Return a link, or its label and target as text if it may not be a link. The label is escaped
+    already."""
     label = label or escape(target)
     if _SCHEME.fullmatch(target):
         return f'<a href="{escape(target)}">{label}</a>'

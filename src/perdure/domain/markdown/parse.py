@@ -1,14 +1,13 @@
-"""From source to tree, with the parser of `reader.py`.
+"""Parses Markdown source into the tree of `tree.py`, with the parser of `reader.py`.
 
-markdown-it reads in two passes and so do we. The first finds the blocks and where they stand in the
-source; splitting and healing need no more. The second reads the lines within them.
+markdown-it reads in two passes, and so does this module. The first pass finds the blocks and the
+lines they stand on; splitting and healing need no more. The second pass reads the text inside them.
 
-A text is a stranger's, and its reading is bounded: emphasis deeper than `_INLINE_DEPTH` is
-flattened, and a paragraph whose brackets nest absurdly has no links, because looking for them takes
-time in the depth. None of this loses text;
-nor does the reading itself, where Markdown would: the cells a row has too many stay in its last
-one, and a definition that nothing refers to is shown, since in a piece of a longer answer what
-refers to it may stand in another piece.
+A text may come from a stranger, so its reading is bounded: emphasis deeper than `_INLINE_DEPTH` is
+flattened, and a paragraph whose brackets nest deeper than `_BRACKET_DEPTH` has no links, because
+the time to look for them grows with the depth. None of this loses text. Where Markdown itself would
+lose text, it is kept: surplus cells of a row stay in its last cell, and a definition that nothing
+refers to is shown, because in a piece of a longer answer the reference may stand in another piece.
 """
 
 import re
@@ -53,7 +52,7 @@ _BRACKET_DEPTH: Final = 4
 _BRACKET: Final = re.compile(r"[\[\]]")
 _BOX: Final = re.compile(r"\[([ xX])\](?:\s+|$)")
 _NEWLINE: Final = re.compile(r"\r\n?|\n")
-# What may begin anything but text.
+# The characters that can begin something other than text.
 _MARK: Final = re.compile(r"[\\`*_~\[<&\n]")
 _PIPE: Final = re.compile(r"(?<!\\)\|")
 
@@ -61,6 +60,8 @@ Env = MutableMapping[str, object]
 
 
 class BlockKind(StrEnum):
+    """Names the kinds of blocks that have a place in the source."""
+
     PARAGRAPH = "paragraph"
     HEADING = "heading"
     FENCE = "fence"
@@ -91,9 +92,10 @@ _KINDS: Final = {
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """A top-level block: the lines from `start` up to `end`, and where a list's items begin.
+    """Holds the place of a top-level block: the lines from `start` up to `end`, without `end`.
+    `items` are the lines at which the items of a list begin.
 
-    Blank lines behind a list may count as its own.
+    Blank lines after a list may count as its own.
     """
 
     kind: BlockKind
@@ -103,10 +105,11 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 class Tail(msgspec.Struct, frozen=True, kw_only=True):
-    """The innermost block in which a text ends; what a stream would go on with.
+    """Describes the innermost block in which a text ends, which a stream would continue.
 
-    `content` is the text of a paragraph or heading, `columns` the width of a table. A fence that
-    misses its end `is_open`; a heading that is underlined `is_setext`.
+    `content` is the text of a paragraph, a heading or code, and `columns` the number of columns of
+    a table. `is_open`: the end of a code fence is missing. `is_setext`: the heading is made by a
+    line under it.
     """
 
     kind: BlockKind
@@ -119,17 +122,18 @@ class Tail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines as the parser numbers them."""
+    """Return the lines of a text as the parser numbers them."""
     return _NEWLINE.split(text)
 
 
 def cells_of(row: str) -> list[str]:
-    """The cells of a table's line, which may still have the marks of the quotes around it."""
+    """Return the cells of a table's line, which may begin with the marks of quotes."""
     cells = [cell.strip() for cell in _PIPE.split(row.strip(" \t>").removeprefix("|"))]
     return cells if cells[-1] else cells[:-1]
 
 
 def parse(text: str) -> tuple[Block, ...]:
+    """Parse a text into its tree."""
     env: Env = {}
     tokens = _block_tokens(text, env)
     used = _read_lines(tokens, env)
@@ -137,6 +141,7 @@ def parse(text: str) -> tuple[Block, ...]:
 
 
 def blocks_of(text: str) -> tuple[Slice, ...]:
+    """Return the top-level blocks of a text, without reading the text inside them."""
     tokens = _block_tokens(text, {})
     slices = []
     for index, token in enumerate(tokens):
@@ -149,8 +154,8 @@ def blocks_of(text: str) -> tuple[Slice, ...]:
 
 
 def tail_of(text: str) -> Tail | None:
-    """Where a text ends; None for one without any block."""
-    # A last line without its newline would not count among the lines of a fence.
+    """Return the block in which a text ends, or None if it has no block."""
+    # Without its newline, the last line would not count among the lines of a fence.
     tokens = _block_tokens(text + "\n", {})
     index = len(tokens) - 1
     while index >= 0 and (tokens[index].nesting < 0 or tokens[index].type not in _LEAVES):
@@ -158,6 +163,7 @@ def tail_of(text: str) -> Tail | None:
     return _tail(tokens, index) if index >= 0 else None
 
 
+# The tokens in which a text can end. An item or a quote is one of them as long as it is empty.
 _LEAVES: Final = frozenset(
     {
         "inline",
@@ -180,6 +186,7 @@ def _tail(tokens: "Sequence[Token]", index: int) -> Tail:
             return _table_tail(tokens, index)
     start, end = token.map or (0, 0)
     kind = _KINDS[token.type]
+    # A fence that is closed takes two lines more than its code.
     lines = token.content.count("\n")
     return Tail(
         kind=kind,
@@ -195,12 +202,13 @@ def _table_tail(tokens: "Sequence[Token]", index: int) -> Tail:
     while tokens[index].type != "table_open":
         index -= 1
     start, end = tokens[index].map or (0, 0)
-    # One inline token per cell; the header's are those of its line.
+    # Only the cells of the header are `th`, so they count the columns.
     cells = [t for t in tokens[index:] if t.type == "th_open"]
     return Tail(kind=BlockKind.TABLE, start=start, end=end, columns=len(cells))
 
 
 def _items(tokens: "Sequence[Token]", index: int) -> tuple[int, ...]:
+    """Return the lines at which the items of a list begin."""
     starts = []
     while (token := tokens[index + 1]).level > 0:
         if token.level == 1 and token.type == "list_item_open" and token.map:
@@ -214,7 +222,7 @@ def _block_tokens(text: str, env: Env) -> "list[Token]":
 
 
 def _read_lines(tokens: "Sequence[Token]", env: Env) -> frozenset[str]:
-    """Read the lines of every block; the answer is the labels that links refer to."""
+    """Read the text inside every block, and return the labels that links refer to."""
     used = set()
     for index, token in enumerate(tokens):
         if token.type != "inline":
@@ -227,9 +235,10 @@ def _read_lines(tokens: "Sequence[Token]", env: Env) -> frozenset[str]:
 
 
 def _children(token: "Token", env: Env) -> "list[Token]":
+    """Return the inline tokens of a block's text."""
     children: list[Token] = []
     if _MARK.search(token.content) is None:
-        # Words without a single mark, as in most cells of a table, need not be read.
+        # Text without a single mark, as in most cells of a table, need not be parsed.
         return [token.copy(type="text", children=None)] if token.content else children
     parser = reader_without_links() if _nests_absurdly(token.content) else reader()
     parser.inline.parse(token.content, parser, env, children)
@@ -237,12 +246,14 @@ def _children(token: "Token", env: Env) -> "list[Token]":
 
 
 def _take_box(item: "Token", inline: "Token") -> None:
+    """Move the box of a task from an item's text to the item itself."""
     if found := _BOX.match(inline.content):
         item.meta["is_done"] = found[1] != " "
         inline.content = inline.content[found.end() :]
 
 
 def _nests_absurdly(content: str) -> bool:
+    """Tell whether brackets nest too deep to look for links."""
     depth = 0
     for bracket in _BRACKET.findall(content):
         depth = depth + 1 if bracket == "[" else max(depth - 1, 0)
@@ -252,11 +263,14 @@ def _nests_absurdly(content: str) -> bool:
 
 
 class _Source(msgspec.Struct, frozen=True):
+    """Holds the lines of the source, and the labels that links refer to."""
+
     lines: list[str]
     used: frozenset[str]
 
 
 def _blocks(tokens: "Iterator[Token]", end: str, source: _Source) -> tuple[Block, ...]:
+    """Build the blocks up to the token of type `end`."""
     blocks: list[Block] = []
     for token in tokens:
         if token.type == end:
@@ -299,7 +313,7 @@ def _container(token: "Token", tokens: "Iterator[Token]", source: _Source) -> Bl
         case "table_open":
             return _table(tokens, source)
         case _:
-            # The end of a paragraph or a heading, whose lines are already taken.
+            # This token ends a paragraph or a heading, which is built already.
             return None
 
 
@@ -337,12 +351,13 @@ def _table(tokens: "Iterator[Token]", source: _Source) -> Table:
 
 
 def _surplus(line: str, columns: int) -> tuple[Text, ...]:
-    """The cells that a row has more than the header, for want of a column as text."""
+    """Return as text the cells that a row has beyond the columns of the header."""
     more = cells_of(line)[columns:] if line.count("|") >= columns else []
     return (Text(" | " + " | ".join(more)),) if more else ()
 
 
 def _definition(token: "Token", source: _Source) -> Paragraph | None:
+    """Return a definition as a paragraph, or None if a link refers to it and shows its target."""
     if token.meta["id"] in source.used:
         return None
     url = str(token.meta["url"])
@@ -351,7 +366,8 @@ def _definition(token: "Token", source: _Source) -> Paragraph | None:
 
 
 class _Span(msgspec.Struct):
-    """An inline that is not closed yet. One without opening adds to its parent's children."""
+    """Holds an inline that is not closed yet. Without an `opening`, the content goes to the
+    children of its parent: the inline is too deep, or a link inside another."""
 
     children: list[Inline]
     opening: "Token | None" = None
@@ -383,7 +399,7 @@ def _opened(token: "Token", parent: _Span, *, depth: int) -> _Span:
 
 
 def _joined(inlines: list[Inline]) -> tuple[Inline, ...]:
-    """The inlines with each run of text as one, and no empty text."""
+    """Return the inlines with each run of texts as one text, and without empty texts."""
     joined: list[Inline] = []
     for is_text, run in groupby(inlines, key=lambda each: isinstance(each, Text)):
         if not is_text:

@@ -1,7 +1,8 @@
-"""The tree as text for places without any markup: IRC, SMS, a terminal, a notification.
+"""Renders the tree as text for places without any markup: IRC, SMS, a terminal, a notification.
 
-Nothing that carries meaning is dropped: a link shows where it leads, a quote its `>`, a table its
-columns. Emphasis is dropped, a deletion is not, for it says the opposite of its text.
+Nothing that carries meaning is dropped: a link shows its target, a quote its `>`, a table its
+columns. Emphasis is dropped. The marks around struck-out text stay, because it means the opposite
+of what it says.
 """
 
 import unicodedata
@@ -37,6 +38,7 @@ _WIDE: Final = frozenset({"W", "F"})
 
 
 def to_plain(blocks: Sequence[Block]) -> str:
+    """Render blocks as plain text."""
     return "\n\n".join(filter(None, map(_block, blocks)))
 
 
@@ -112,13 +114,15 @@ def _aligned(cell: str, width: int, align: Align) -> str:
 
 
 def _width(text: str) -> int:
-    """The columns that a text takes on a screen of even ones."""
+    """Return how many columns a text takes on a screen whose columns are equally wide."""
     if text.isascii():
         return len(text)
     return sum(_columns(char) for char in text)
 
 
 def _columns(char: str) -> int:
+    """Return the columns of one character: none if it combines or is invisible, two if it is
+    wide."""
     if unicodedata.category(char) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(char) in _WIDE else 1
@@ -147,6 +151,7 @@ def _inline(inline: Inline) -> str:
 
 
 def _leading(text: str, target: str) -> str:
+    """Return a link's text with its target in brackets, unless both say the same."""
     if not text or not target:
         return text or target
     return text if target in (text, f"mailto:{text}") else f"{text} ({target})"

@@ -1,9 +1,11 @@
-"""Where to cut a paragraph that does not fit, and how to look for it.
+"""Cuts a paragraph that does not fit, and searches for the best places to cut.
 
-The best place is the end of a sentence or a line, then of a word, in both cases outside links and
-marks; then of a word inside a mark, which is closed before the cut and opened again after it; and
-only then anywhere between two characters. A place in the first half of what would fit is taken only
-if there is none in the second, so that one early full stop does not make a piece of three words.
+The best place is the end of a sentence or a line, then the end of a word, both outside links and
+marks. Next comes the end of a word inside a mark, which is closed before the cut and opened again
+after it. Then comes a place inside a link, or one after which the next piece would begin like a
+list or another block. The last choice is anywhere between two characters. A place in the first half
+of what would fit is taken only if the second half has none, so that one early full stop does not
+make a piece of three words.
 """
 
 import re
@@ -16,30 +18,36 @@ from typing import Final
 from perdure.domain.markdown.marks import Span, marks_of
 from perdure.domain.markdown.units import border
 
+# Matches the space between words, and the end of a sentence in scripts that write no space there.
 _GAP: Final = re.compile(
     r"\s+|(?<=[\u3002\uff01\uff1f])(?![\s\u3002\uff01\uff1f\u300d\u300f\uff09])"
 )
 _SENTENCE_END: Final = re.compile(
     r"[.!?\u2026\u3002\uff01\uff1f][\"')\]*_\u00bb\u201d\u2019]{0,4}$"
 )
-# After a cut, a dash or a number within a sentence would begin a list.
+# Matches text that would begin a list or another block if a piece began with it, such as a dash or
+# a number within a sentence.
 _BLOCK_START: Final = re.compile(r"[-+*=>#|]|\d{1,9}[.)](?:\s|$)|`{3}|~{3}|\[[^\]\n]{1,99}\]:")
 
-# Guesses by proportion before halving; a piece this close to the limit is long enough.
+# How many guesses are made by proportion before halving. A piece within 1/32 of the limit is long
+# enough.
 _GUESSES: Final = 4
 _CLOSE: Final = 32
-# A part of the limit: how much text is measured to learn how long its form is.
+# The first guess takes an eighth of the limit, to learn how long the platform's form of the text
+# is.
 _SAMPLE: Final = 8
+# How many places of one rank are tried.
 _TRIES: Final = 4
 
 
 class NoRoom(Exception):
-    """Not one character fits into the space."""
+    """Says that not even one character fits into the space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """How long a piece is, given how many came before it, and how long it may be."""
+    """Measures pieces against a `limit`. `size` returns the length of a piece, given how many
+    pieces came before it."""
 
     size: Callable[[str, int], int]
     limit: int
@@ -48,23 +56,24 @@ class Space:
         return self.size(piece, 0) <= self.limit
 
     def after(self, count: int) -> "Space":
-        """The space of the pieces that follow some others."""
+        """Return the space for the pieces that follow `count` others."""
         return Space(lambda piece, index: self.size(piece, index + count), self.limit)
 
     def within(self, frame: Callable[[str, int], str]) -> "Space":
-        """The space that a frame leaves."""
+        """Return the space that a frame leaves for its content."""
         return Space(lambda piece, index: self.size(frame(piece, index), index), self.limit)
 
 
 def furthest(
     ends: Sequence[int], first: int, *, start: int, size: Callable[[int], int], limit: int
 ) -> int:
-    """The index behind the last of `ends`, from `first` on, up to which the text from `start` fits.
+    """Return the index after the last of `ends`, from `first` on, up to which the text from `start`
+    fits.
 
-    It is `first` if not even the nearest does. Each guess follows from the size of the last, as
-    measuring may mean rendering: the first is short, because a platform's form of some texts is
-    many times as long as they are. Sizes that do not grow with the text cost length, not
-    correctness.
+    It is `first` if not even the nearest end fits. Measuring may mean rendering, so each guess is
+    calculated from the size that the last guess had. The first guess is short, because a platform's
+    form of some texts is many times as long as they are. If sizes do not grow with the text, the
+    result may be shorter than it could be, but it fits.
     """
     low, high, reach = first, len(ends) + 1, max(limit // _SAMPLE, 1)
     guesses = 0
@@ -84,7 +93,8 @@ def furthest(
 
 
 def cut_prose(source: str, space: Space) -> list[str]:
-    """The pieces of a paragraph. Marks are given up where they leave no room for text."""
+    """Cut a paragraph into pieces. Marks are given up if they leave no room for text. Raises
+    `NoRoom`."""
     paragraph = _Paragraph.of(source.strip())
     pieces: list[str] = []
     at = 0
@@ -102,7 +112,8 @@ def cut_prose(source: str, space: Space) -> list[str]:
 
 
 def cut_anywhere(text: str, at: int, end: int, space: Space) -> int:
-    """The end of the longest piece of `text[at:end]`, if need be inside a word."""
+    """Return the end of the longest piece of `text[at:end]` that fits, inside a word if need be.
+    Raises `NoRoom`."""
     ends = range(at + 1, end + 1)
 
     def size(end: int) -> int:
@@ -111,27 +122,34 @@ def cut_anywhere(text: str, at: int, end: int, space: Space) -> int:
     reach = at + furthest(ends, 0, start=at, size=size, limit=space.limit)
     if reach == at:
         raise NoRoom
+    # A character of many code points may be too long by itself; then it is cut inside.
     between = border(text, reach, at)
     return between if between > at and space.fits(text[at:between]) else reach
 
 
 @dataclass(frozen=True, slots=True)
 class _Paragraph:
+    """Holds a paragraph, the spans over its positions, and its places to cut by rank, best
+    first."""
+
     text: str
     covers: "_Covers"
     places: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, text: str) -> "_Paragraph":
+        """Prepare a paragraph with its marks."""
         covers = _Covers.of(marks_of(text).spans)
         return cls(text, covers, _ranked(text, covers))
 
     @classmethod
     def bare(cls, text: str) -> "_Paragraph":
+        """Prepare a paragraph whose marks are cut like any other text."""
         covers = _Covers.of(())
         return cls(text, covers, _ranked(text, covers))
 
     def piece(self, at: int, end: int) -> str:
+        """Return `text[at:end]`, with the marks that lie over its edges opened and closed."""
         opening = "".join(span.mark for span in self.covers.over(at))
         closing = "".join(span.mark for span in reversed(self.covers.over(end)))
         return opening + self.text[at:end].rstrip() + closing
@@ -142,7 +160,7 @@ class _Paragraph:
         return at
 
     def end_from(self, at: int, space: Space) -> int:
-        """Where the piece that begins at `at` had best end; `at` if nothing fits."""
+        """Return where the piece that begins at `at` should end, or `at` if nothing fits."""
         ends = range(at + 1, len(self.text) + 1)
 
         def size(end: int) -> int:
@@ -151,12 +169,14 @@ class _Paragraph:
         reach = at + furthest(ends, 0, start=at, size=size, limit=space.limit)
         if reach in (at, len(self.text)):
             return reach
+        # A shorter piece can take more room, because marks are closed at its end.
         for end in self._candidates(at, reach):
             if space.fits(self.piece(at, end)):
                 return end
         return reach
 
     def _candidates(self, at: int, reach: int) -> Iterator[int]:
+        """Yield the places at which a piece may end, best first, none of them after `reach`."""
         half = at + (reach - at) // 2
         *good, bad = self.places
         for floor, ranks in ((half, good), (at, good), (at, [bad])):
@@ -170,7 +190,8 @@ class _Paragraph:
 
 
 def _ranked(text: str, covers: "_Covers") -> tuple[tuple[int, ...], ...]:
-    """The ends of words by how well a cut goes there."""
+    """Return the places between words in four ranks, best first: after a sentence or a line,
+    elsewhere outside marks, inside a mark, and inside a link or before the start of a block."""
     ranks: tuple[list[int], ...] = ([], [], [], [])
     for gap in _GAP.finditer(text):
         around = covers.over(gap.start())
@@ -189,7 +210,8 @@ def _ranked(text: str, covers: "_Covers") -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Covers:
-    """Which spans lie over a position: those between two turns are kept with the first."""
+    """Knows which spans lie over a position. `turns` are the positions at which that changes, and
+    `spans` are those between each turn and the next."""
 
     turns: tuple[int, ...]
     spans: tuple[tuple[Span, ...], ...]
@@ -205,7 +227,7 @@ class _Covers:
         return cls(tuple(turns), tuple(covers))
 
     def over(self, position: int) -> tuple[Span, ...]:
-        """Outermost first."""
+        """Return the spans over a position, outermost first."""
         index = bisect_right(self.turns, position)
         spans = self.spans[index - 1] if index else ()
         return tuple(span for span in spans if span.start < position < span.end)

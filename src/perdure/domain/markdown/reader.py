@@ -1,7 +1,7 @@
-"""The parser, and the bounds that it does not have itself.
+"""Creates the Markdown parser, and adds bounds that it does not have itself.
 
-Containers deeper than `_DEPTH` are one paragraph, and a table ends where the cells that its rows
-have left out are too many. Neither loses text.
+Quotes and lists deeper than `_DEPTH` become one paragraph, and a table ends where its rows have
+left out too many cells. Neither loses text.
 """
 
 from functools import cache
@@ -17,7 +17,9 @@ _MISSING_CELLS_MAX: Final = 1_000
 
 @cache
 def reader() -> "MarkdownIt":
-    from markdown_it import MarkdownIt  # noqa: PLC0415 - a tenth of a second, so when needed
+    """Return the parser. It reads only blocks and definitions; `parse.py` has it read the text
+    inside the blocks later."""
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - loading takes a tenth of a second
 
     options = {"maxNesting": _DEPTH, "inline_definitions": True, "store_labels": True}
     parser = MarkdownIt("commonmark", options)
@@ -30,15 +32,17 @@ def reader() -> "MarkdownIt":
 
 @cache
 def reader_without_links() -> "MarkdownIt":
+    """Return a parser that finds neither links nor images, for text with deeply nested brackets."""
     from markdown_it import MarkdownIt  # noqa: PLC0415
 
     parser = MarkdownIt("commonmark", {"maxNesting": _DEPTH})
     return parser.enable("strikethrough").disable(["link", "image"])
 
 
-def _too_deep(state: "StateBlock", start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - the parser calls it so
-    """Take what is too deep as a paragraph; the parser itself would drop it at `maxNesting`."""
-    # A list takes two levels at once.
+def _too_deep(state: "StateBlock", start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - the parser demands it
+    """Take the text of containers that are too deep as a paragraph. The parser itself would drop
+    that text at `maxNesting`."""
+    # A list and its item take two levels at once.
     if silent or state.level < _DEPTH - 2:
         return False
     line = start
@@ -54,8 +58,9 @@ def _too_deep(state: "StateBlock", start: int, end: int, silent: bool) -> bool: 
 
 
 def _bounded_table(state: "StateBlock", start: int, end: int, silent: bool) -> bool:  # noqa: FBT001
-    """Read a table, and end it where its rows have left out too many cells: the parser adds those,
-    and a few bytes would become a large table. What follows is the text that it is."""
+    """Read a table, and end it where its rows have left out too many cells. The parser adds the
+    missing cells, so a few bytes could become a large table. The lines after that end are read as
+    ordinary text."""
     from markdown_it.rules_block.table import table  # noqa: PLC0415 - loaded with the parser
 
     is_table = table(state, start, end, silent=True)
@@ -70,6 +75,6 @@ def _bounded_table(state: "StateBlock", start: int, end: int, silent: bool) -> b
 
 
 def _cell_count(state: "StateBlock", line: int) -> int:
-    """About how many cells a line of a table has."""
+    """Estimate how many cells a line of a table has."""
     begin, end = state.bMarks[line], state.eMarks[line]
     return max(state.src.count("|", begin, end) - 1, 1)

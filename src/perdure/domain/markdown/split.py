@@ -1,15 +1,15 @@
-"""One long answer as several pieces of Markdown source that a platform will take.
+"""Splits one long answer into pieces of Markdown source that a platform accepts.
 
-The caller says how long a piece is in the platform's own form and unit; escaping may make it many
-times longer than its source, so nothing here counts characters but to guess where to look first.
-Pieces are cut from the source between blocks, and a block that is too long itself is cut where it
-hurts least: code between lines, a table between rows, a list between items, prose between sentences
-and then words. What frames a block is put around every piece of it: a fence and its info string, a
-table's head, a quote's `>`.
+The caller measures a piece in the platform's own form and unit. Escaping may make that form many
+times longer than the source, so characters are counted here only to guess where to look first.
+Pieces are cut between blocks. A block that is itself too long is cut where it hurts least: code
+between lines, a table between rows, a list between items, prose between sentences and then words.
+Each piece of a block gets the block's frame: a fence with its info string, the head of a table, the
+`>` of a quote.
 
-A block inside a quote or an item is cut as it would be at the top, only measured in its frame. If
-the frame leaves no room for even one character, the frame is given up and its source cut as prose;
-the last to give up is the caller, with `ValueError`.
+A block inside a quote or an item is cut like one at the top, but measured with its frame. If the
+frame leaves no room for even one character, the frame is given up and its source is cut as prose.
+If that does not fit either, `split` raises `ValueError`.
 """
 
 import re
@@ -22,10 +22,12 @@ from typing import Final
 from perdure.domain.markdown.parse import BlockKind, Slice, blocks_of, lines_of
 from perdure.domain.markdown.prose import NoRoom, Space, cut_anywhere, cut_prose, furthest
 
+# Blocks that are nested deeper than this are cut as prose.
 _DEPTH_MAX: Final = 12
-# A part of the limit. What is shorter does not cost a long line or row after it its wholeness.
+# A block or item that must be cut begins in the same piece as the text before it if that text takes
+# at most an eighth of the limit, and otherwise in a new piece.
 _SHORT: Final = 8
-# Sizes that are kept, because they are asked for again.
+# How many sizes are kept, because the same text is measured again.
 _KEPT: Final = 16
 
 _FENCE: Final = re.compile(r"( {0,3})(`{3,}|~{3,})")
@@ -38,7 +40,8 @@ _LATER_LINE: Final = re.compile(r"(?<=\n)(?=[^\n]*\S)")
 
 
 def split(text: str, *, size: Callable[[str], int], limit: int) -> tuple[str, ...]:
-    """The text as pieces of source, in order, each of at most `limit` by the caller's `size`."""
+    """Split a text into pieces of source, in order, each at most `limit` long by the caller's
+    `size`. Raises `ValueError` if not even one character fits."""
     if not text.strip():
         return ()
     measured = _measuring(size, limit)
@@ -54,9 +57,9 @@ def split(text: str, *, size: Callable[[str], int], limit: int) -> tuple[str, ..
 
 
 def _measuring(size: Callable[[str], int], limit: int) -> Callable[[str], int]:
-    """Return a `size` that costs less: the last few sizes are kept, and of a long text whose first
-    lines do not fit the rest is guessed from them. Measuring may mean rendering, and a platform's
-    form of a table may be many times as long as the table."""
+    """Return a `size` that costs less, because measuring may mean rendering. It keeps the last few
+    sizes. If the first lines of a long text do not fit already, it estimates the whole from them: a
+    platform's form of a table may be many times as long as the table."""
     kept = lru_cache(maxsize=_KEPT)(size)
 
     def measured(text: str) -> int:
@@ -69,9 +72,9 @@ def _measuring(size: Callable[[str], int], limit: int) -> Callable[[str], int]:
 
 
 def stretches(text: str, *, least: int) -> tuple[str, ...]:
-    """The text cut between blocks, each stretch but the last of `least` characters or more. However
-    much is written behind it, all but the last stay what they are: what ends a block is a line that
-    is itself complete."""
+    """Cut a text between blocks into stretches of at least `least` characters; only the last may be
+    shorter. When more text is added at the end, all stretches except the last stay the same,
+    because a block is only ended by a line that is itself complete."""
     source = "\n".join(lines_of(text))
     complete = source[: source.rfind("\n") + 1]
     lines = _line_starts(source)
@@ -83,6 +86,7 @@ def stretches(text: str, *, least: int) -> tuple[str, ...]:
 
 
 def _split_blocks(source: str, space: Space, depth: int) -> list[str]:
+    """Split the source of some blocks, which may stand inside a quote or an item."""
     blocks = blocks_of(source)
     lines = _line_starts(source)
     parts = _parts(source, [lines[block.start] for block in blocks])
@@ -95,6 +99,7 @@ def _split_blocks(source: str, space: Space, depth: int) -> list[str]:
 
 
 def _cut_block(text: str, block: Slice, space: Space, depth: int) -> list[str]:
+    """Cut a block in the way of its kind, or as prose if the frame leaves no room."""
     try:
         match block.kind:
             case _ if depth > _DEPTH_MAX:
@@ -117,13 +122,14 @@ def _cut_block(text: str, block: Slice, space: Space, depth: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A source in parts, each with the blank lines behind it."""
+    """Holds a source in parts, each with the blank lines after it."""
 
     source: str
     starts: Sequence[int]
     ends: Sequence[int]
 
     def text(self, first: int, behind: int) -> str:
+        """Return the parts from `first` up to `behind`, without `behind`, as one text."""
         if first == behind:
             return ""
         return self.source[self.starts[first] : self.ends[behind - 1]].strip("\n").rstrip()
@@ -139,11 +145,11 @@ def _pack(
     cut: Callable[[int, Space], list[str]],
     headings: frozenset[int] = frozenset(),
 ) -> list[str]:
-    """Put parts together to pieces, and cut a part that fits into none.
+    """Put parts together into pieces, and cut a part that fits into none.
 
-    A part that must be cut begins in the piece of what stands before it, if that is short, and what
-    is left of it goes on in the piece of what follows. A heading does not end a piece, unless there
-    is nothing else in it.
+    If the text before a part that must be cut is short, the part begins in the same piece. The last
+    piece of a part that was cut is filled up with the parts after it. A heading does not end a
+    piece, unless the piece holds nothing else.
     """
     pieces: list[str] = []
     held, at = "", 0
@@ -163,6 +169,7 @@ def _pack(
             continue
         keep = _without_headings(at, behind, headings, is_bare=not held)
         kept = _under(held, parts.text(at, keep))
+        # A size need not grow with the text, so the shorter piece is measured as well.
         is_kept = keep == behind or here.fits(kept)
         pieces.append(kept if is_kept else fitting)
         held, at = "", keep if is_kept else behind
@@ -170,6 +177,8 @@ def _pack(
 
 
 def _without_headings(at: int, behind: int, headings: frozenset[int], *, is_bare: bool) -> int:
+    """Return the end of a piece without the headings at its end. If the piece would then be empty
+    (`is_bare`: nothing is above its parts), they stay."""
     keep = behind
     while keep > at and keep - 1 in headings:
         keep -= 1
@@ -177,6 +186,7 @@ def _without_headings(at: int, behind: int, headings: frozenset[int], *, is_bare
 
 
 def _fitting(parts: _Parts, at: int, held: str, space: Space) -> int:
+    """Return the index after the last part that fits into a piece below the text `held`."""
     start = parts.starts[at]
 
     def size(end: int) -> int:
@@ -188,7 +198,7 @@ def _fitting(parts: _Parts, at: int, held: str, space: Space) -> int:
 def _cut_under(
     lead: str, index: int, cut: Callable[[int, Space], list[str]], space: Space
 ) -> list[str]:
-    """The pieces of a part, the first of them under what stands before it if there is room."""
+    """Cut a part into pieces, the first of them below the text `lead` if there is room."""
     if not lead:
         return cut(index, space)
 
@@ -202,14 +212,17 @@ def _cut_under(
 
 
 def _under(above: str, below: str) -> str:
+    """Join two texts by a blank line, unless one of them is empty."""
     return f"{above}\n\n{below}" if above and below else above or below
 
 
 def _framed(pieces: Sequence[str], frame: Callable[[str, int], str]) -> list[str]:
+    """Return pieces, each inside its frame."""
     return [frame(piece, number) for number, piece in enumerate(pieces)]
 
 
 def _cut_fence(text: str, space: Space) -> list[str]:
+    """Cut code between lines, and put the fence around each piece."""
     opening, *lines = text.split("\n")
     if lines and _FENCE_END.fullmatch(lines[-1]):
         lines.pop()
@@ -218,10 +231,11 @@ def _cut_fence(text: str, space: Space) -> list[str]:
     assert found, "a fence begins with its mark"
     indent, mark = found.groups()
     if not body.strip():
-        # Nothing would be framed; what is too long is the info string.
+        # There is no code to put into the frame: what is too long is the info string.
         raise NoRoom
     if mark in body:
-        # The rest of a line that is cut could be taken for the end.
+        # If a line is cut, its rest could be taken for the end of the code. So the fence becomes
+        # longer than every such run in the code.
         longest = max(map(len, _RUNS[mark[0]].findall(body)))
         mark = mark[0] * (longest + 1)
     opening = indent + mark + opening[found.end() :]
@@ -233,7 +247,7 @@ def _cut_fence(text: str, space: Space) -> list[str]:
 
 
 def _cut_lines(text: str, space: Space) -> list[str]:
-    """The lines, as many in a piece as fit; pieces of blank ones are left out."""
+    """Cut a text between lines, with as many lines in a piece as fit. Blank pieces are left out."""
     ends = [*_line_starts(text)[1:], len(text)]
     pieces: list[str] = []
     at = 0
@@ -253,6 +267,7 @@ def _cut_lines(text: str, space: Space) -> list[str]:
 
 
 def _cut_table(text: str, space: Space) -> list[str]:
+    """Cut a table between rows, and put the head above each piece."""
     head_end = _line_starts(text + "\n")[2]
     head, body = text[:head_end].rstrip(), text[head_end:]
     if not space.fits(head):
@@ -270,7 +285,8 @@ def _cut_table(text: str, space: Space) -> list[str]:
         if behind > at:
             pieces.append(frame(parts.text(at, behind), 0))
         else:
-            # A row that is too long even alone is text; the head must not go with it.
+            # A row that is too long even alone is cut as text, without the head. If it comes first,
+            # the head is a piece of its own, so that it is not lost.
             pieces += [] if pieces else [head]
             pieces += cut_prose(parts.text(at, at + 1), space.after(len(pieces)))
         at = max(behind, at + 1)
@@ -278,6 +294,8 @@ def _cut_table(text: str, space: Space) -> list[str]:
 
 
 def _cut_quote(text: str, space: Space, depth: int) -> list[str]:
+    """Cut the blocks inside a quote, and put its mark before each line."""
+
     def frame(piece: str, _: int) -> str:
         return "\n".join(f"> {line}".rstrip() for line in piece.split("\n"))
 
@@ -286,6 +304,7 @@ def _cut_quote(text: str, space: Space, depth: int) -> list[str]:
 
 
 def _cut_list(text: str, items: Sequence[int], space: Space, depth: int) -> list[str]:
+    """Cut a list between items. An item that is too long is cut inside."""
     lines = _line_starts(text)
     parts = _parts(text, [lines[item] for item in items])
 
@@ -300,10 +319,12 @@ def _cut_list(text: str, items: Sequence[int], space: Space, depth: int) -> list
 
 
 def _cut_item(text: str, space: Space, depth: int) -> list[str]:
-    """The first piece has the item's mark; the others stand where the list does."""
+    """Cut the blocks inside an item. The first piece has the item's mark; the others stand at the
+    indent of the list."""
     found = _ITEM_MARK.match(text)
     assert found, "an item begins with its mark"
     mark, indent = f"{found[1]} ", " " * (len(found[1]) + 1)
+    # If no text follows the mark, the item's content is one column further to the right.
     width = found.end() + (found[2] == "")
     first, *others = text[found.end() :].split("\n")
     inner = "\n".join([first, *(_dedented(line, width) for line in others)])
@@ -312,15 +333,17 @@ def _cut_item(text: str, space: Space, depth: int) -> list[str]:
         return piece if number else mark + _LATER_LINE.sub(indent, piece)
 
     pieces = _split_blocks(inner, space.within(frame), depth + 1)
-    # An item without text still has its number.
+    # An item without text is kept for its number.
     return _framed(pieces, frame) or cut_prose(text, space)
 
 
 def _dedented(line: str, width: int) -> str:
+    """Return a line without the first `width` columns of its indent."""
     bare = line.lstrip(" \t")
     indent = line[: len(line) - len(bare)].expandtabs(4)
     return indent[width:] + bare
 
 
 def _line_starts(text: str) -> list[int]:
+    """Return the positions at which the lines of a text begin."""
     return [0, *(found.end() for found in _NEWLINE.finditer(text))]

@@ -1,8 +1,9 @@
-"""What a text says, in no platform's words.
+"""Defines the tree of a text that was parsed, which knows nothing of any platform.
 
-The tree is closed and small: a dialect matches every kind and ends with `assert_never`, so a new
-kind is an error of the type checker in each dialect and not a hole in somebody's answer. There is
-no raw inline: HTML inside a line is `Text`, and HTML blocks are `RawHtml`, to be shown, not obeyed.
+The set of kinds is closed and small. Each renderer matches every kind and ends with `assert_never`,
+so the type checker finds every renderer that does not know a new kind. There is no raw inline: HTML
+inside a line is `Text`. HTML blocks are `RawHtml`, which is shown as it is written and never
+interpreted.
 """
 
 from enum import StrEnum
@@ -12,6 +13,8 @@ import msgspec
 
 
 class Align(StrEnum):
+    """Names how the cells of a column are aligned."""
+
     NONE = ""
     LEFT = "left"
     CENTER = "center"
@@ -31,6 +34,8 @@ class Strong(msgspec.Struct, frozen=True):
 
 
 class Struck(msgspec.Struct, frozen=True):
+    """Holds text that is struck out."""
+
     children: "tuple[Inline, ...]"
 
 
@@ -39,7 +44,8 @@ class InlineCode(msgspec.Struct, frozen=True):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """No link or image stands inside another; there an image is its alternative text."""
+    """Holds a link. It contains no other link and no image: of an image inside a link, the
+    alternative text stays."""
 
     target: str
     title: str
@@ -52,6 +58,9 @@ class Image(msgspec.Struct, frozen=True):
 
 
 class Break(msgspec.Struct, frozen=True):
+    """Ends a line. A hard break was asked for by the author; any other is a line end in the
+    source."""
+
     is_hard: bool
 
 
@@ -68,7 +77,8 @@ class Heading(msgspec.Struct, frozen=True):
 
 
 class Code(msgspec.Struct, frozen=True):
-    """`info` is all that stood after the opening fence; its first word names the language."""
+    """Holds a block of code. `info` is all that stood after the opening fence; its first word names
+    the language."""
 
     info: str
     text: str
@@ -83,13 +93,16 @@ class Quote(msgspec.Struct, frozen=True):
 
 
 class ListItem(msgspec.Struct, frozen=True):
-    """`is_done` is the state of a task's box, None where there is no box."""
+    """Holds an item of a list. `is_done` is the state of the box of a task, or None if there is no
+    box."""
 
     blocks: "tuple[Block, ...]"
     is_done: bool | None = None
 
 
 class List(msgspec.Struct, frozen=True):
+    """Holds a list. `start` is the number of its first item."""
+
     is_ordered: bool
     start: int
     items: tuple[ListItem, ...]
@@ -99,7 +112,7 @@ Cell: TypeAlias = tuple[Inline, ...]
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Every row has as many cells as the header."""
+    """Holds a table. Every row has as many cells as the header."""
 
     header: tuple[Cell, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -111,6 +124,8 @@ class HorizontalRule(msgspec.Struct, frozen=True):
 
 
 class RawHtml(msgspec.Struct, frozen=True):
+    """Holds an HTML block as it was written."""
+
     text: str
 
 

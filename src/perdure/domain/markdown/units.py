@@ -1,7 +1,8 @@
-"""How long a platform takes a text to be, and where a text may be cut.
+"""Measures how long a text is for a platform, and finds where it may be cut.
 
 Platforms count code points, UTF-16 units or bytes. Whatever the unit, a cut never falls inside what
-a reader takes for one character: a letter and its accents, a flag, a family joined by ZWJ.
+a reader sees as one character: a letter with its accents, a flag, or a family of emoji joined by
+U+200D (the zero-width joiner).
 """
 
 import unicodedata
@@ -10,6 +11,8 @@ from typing import Final
 
 
 class TextUnit(StrEnum):
+    """Names the units in which platforms count the length of a text."""
+
     CHARS = "chars"
     UTF16 = "utf16"
     BYTES = "bytes"
@@ -21,7 +24,8 @@ _MARKS: Final = frozenset({"Mn", "Mc", "Me"})
 
 
 def size_of(text: str, unit: TextUnit) -> int:
-    """The length of a text in a unit. A lone surrogate counts as what it would take if sent."""
+    """Return the length of a text in a unit. A lone surrogate counts as much as it would take if it
+    were sent."""
     if unit is TextUnit.CHARS or text.isascii():
         return len(text)
     if unit is TextUnit.UTF16:
@@ -30,10 +34,11 @@ def size_of(text: str, unit: TextUnit) -> int:
 
 
 def cut(text: str, unit: TextUnit, limit: int) -> str:
-    """The longest prefix that fits and ends between two characters; "" if the first is too long."""
+    """Return the longest prefix that fits and ends between two characters. It is empty if the first
+    character is too long."""
     if size_of(text, unit) <= limit:
         return text
-    # No character takes less than one of any unit, so the prefix ends within `limit` code points.
+    # A code point takes at least one of any unit, so the prefix has at most `limit` code points.
     left, end = limit, 0
     for char in text[: max(limit, 0)]:
         left -= size_of(char, unit)
@@ -44,15 +49,16 @@ def cut(text: str, unit: TextUnit, limit: int) -> str:
 
 
 def border(text: str, end: int, start: int = 0) -> int:
-    """The last border between characters at or before `end`, but not before `start`."""
+    """Return the last border between characters at or before `end`, but not before `start`."""
     while start < end < len(text) and _is_inside(text, end, start):
         end -= 1
     return end
 
 
 def _is_inside(text: str, index: int, start: int) -> bool:
-    """Whether a character goes on from `index - 1` to `index`."""
+    """Tell whether a character continues from `index - 1` to `index`."""
     before, after = text[index - 1], text[index]
+    # Below U+0300 nothing combines except the two characters of a Windows line break.
     if before < "\u0300" and after < "\u0300":
         return before == "\r" and after == "\n"
     return (
@@ -65,6 +71,7 @@ def _is_inside(text: str, index: int, start: int) -> bool:
 
 
 def _extends(char: str) -> bool:
+    """Tell whether a code point belongs to the character before it."""
     return (
         char in (_JOINER, _NON_JOINER)
         or "\U0001f3fb" <= char <= "\U0001f3ff"  # skin tones
@@ -82,11 +89,13 @@ def _is_low(char: str) -> bool:
 
 
 def _is_flag(char: str) -> bool:
+    """Tell whether a code point is a regional indicator. Two of them make a flag."""
     return "\U0001f1e6" <= char <= "\U0001f1ff"
 
 
 def _is_odd_flag(text: str, index: int, start: int) -> bool:
-    """Regional indicators go in pairs from the first of their run."""
+    """Tell whether `index` falls inside a flag. Regional indicators make pairs, counted from the
+    first of their run."""
     first = index
     while first > start and _is_flag(text[first - 1]):
         first -= 1
@@ -94,7 +103,8 @@ def _is_odd_flag(text: str, index: int, start: int) -> bool:
 
 
 def _joins_hangul(before: str, after: str) -> bool:
-    """Leading consonant, vowel and trailing consonant that are written as separate jamo."""
+    """Tell whether two letters of the Korean script make one syllable: a leading consonant, a vowel
+    and a trailing consonant may be written as separate code points."""
     if "\u1160" <= after <= "\u11a7":
         return "\u1100" <= before <= "\u11a7" or "\uac00" <= before <= "\ud7a3"
     if "\u11a8" <= after <= "\u11ff":

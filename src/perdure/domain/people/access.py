@@ -1,11 +1,11 @@
-"""Who may speak: one decision, on stable ids, before anything becomes work.
+"""Decides who may speak, by stable ids, before anything becomes work.
 
-Nobody may, unless the configuration or a pairing says so. Strangers meet silence, which is
-recorded; where pairing is on they get a code in private, and nothing else.
+Nobody may speak unless the configuration or a pairing allows it. Strangers get no answer, and that
+they wrote is recorded. Where pairing is on, a stranger gets a code in private, and nothing else.
 
-`decide` is asked when something arrives, `refusal` whenever a turn begins, which may be days later:
-after a crash, behind other turns, or as an errand. Both ask `may_speak`, so that what ends a
-person's access ends their work too.
+`decide` is asked when something arrives, and `refusal` whenever a turn begins, which may be days
+later: after a crash, behind other turns, or as an errand. Both ask `may_speak`, so when a person's
+access ends, their waiting work ends too.
 """
 
 from enum import StrEnum
@@ -20,13 +20,14 @@ from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
 
 EVERYBODY: Final = "*"
-# How the reasons of turns begin that were refused or stopped because their person's access ended.
+# The beginning of a turn's reason if it was refused or stopped because its person's access ended.
 ACCESS_ENDED: Final = "access ended"
 
 
 class AccessVerdict(StrEnum):
-    """WELCOME: take it. PAIRING: a stranger who may ask to be let in. STRANGER: silence, recorded.
-    ASIDE: people talking to each other; not ours to record."""
+    """Says what is done with an arrival. WELCOME: accept it. PAIRING: the sender is a stranger who
+    may ask for access. STRANGER: do not answer, but record it. ASIDE: do neither, because it is not
+    meant for the bot."""
 
     WELCOME = "welcome"
     PAIRING = "pairing"
@@ -35,8 +36,9 @@ class AccessVerdict(StrEnum):
 
 
 class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the configuration says. `allow` holds ids of people; whoever is in a place of `places`
-    or has a role of `roles` may speak as well; bots only by `bots`."""
+    """Holds what the configuration says about a platform. `allow` holds ids of people. People in
+    one of the `places` or with one of the `roles` may speak as well. A bot may speak only if its id
+    is in `bots`."""
 
     allow: frozenset[str] = frozenset()
     places: frozenset[str] = frozenset()
@@ -44,26 +46,26 @@ class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
     bots: frozenset[str] = frozenset()
     has_pairing: bool = False
     needs_mention: bool = True
-    is_closed: bool = False  # whoever was let in before is out as well
+    is_closed: bool = False  # nobody may speak any more, also people who were let in before
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """On what terms the people of a platform are served."""
+    """Holds the terms on which the people of a platform are served."""
 
     rules: AccessRules = AccessRules()
     operators: frozenset[str] = frozenset()
     agent: str = ""
     busy: Busy = Busy.INTERRUPT
-    is_per_person: bool = False  # in a group everybody has a conversation of their own
+    is_per_person: bool = False  # each person of a group has a conversation of their own
 
 
 class Speaker(msgspec.Struct, frozen=True, kw_only=True):
-    """The person a turn is for, as the store knows them at the moment at which it begins.
+    """Describes the person that a turn is for, as the store knows them when the turn begins.
 
-    `name` is their principal's; `adapter` and `place` are where they said it, or where an errand of
-    theirs belongs. `has_token`: a token that was not revoked stands for them. `is_paired`: a
-    pairing of theirs stands on the account that they spoke to. `traits` are as they were when the
-    message came.
+    `name` is the name of their principal. `adapter` and `place` say where they wrote, or where
+    their errand belongs. `has_token`: a token of theirs is not revoked. `is_paired`: they are
+    paired with the account that they wrote to. `traits` are those of the time when the message
+    came.
     """
 
     name: str
@@ -75,8 +77,8 @@ class Speaker(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sender(self) -> Sender | None:
-        """Who they are on the platform; None for those who come with a token. Principals of a
-        platform are named after it."""
+        """Return who they are on the platform, or None if they come with a token. Names of a
+        platform's principals begin with the platform's name."""
         prefix = f"{self.adapter}:"
         if self.adapter == HTTP or not self.name.startswith(prefix):
             return None
@@ -85,7 +87,7 @@ class Speaker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def may_speak(rules: AccessRules, sender: Sender, place: str, *, is_paired: bool) -> bool:
-    """Whether these rules let this sender speak in this place."""
+    """Tell whether these rules let this sender speak in this place."""
     if rules.is_closed:
         return False
     if sender.is_bot:
@@ -99,11 +101,11 @@ def may_speak(rules: AccessRules, sender: Sender, place: str, *, is_paired: bool
     )
 
 
-def refusal(rules: AccessRules, speaker: Speaker) -> str:
-    """Why a turn of this speaker may not begin any more; empty if it may. `rules` are those of the
-    speaker's adapter, as they are now; over HTTP there are none, and a token decides. Whoever
-    speaks on a platform without being one of its people (an operator, over HTTP) comes with a
-    token too."""
+def access_refusal(rules: AccessRules, speaker: Speaker) -> str:
+    """Return why a turn of this speaker may not begin any more, or an empty string if it may.
+    `rules` are the present rules of the speaker's adapter. A token decides over HTTP, where there
+    are no rules, and for operators who speak in a platform's conversation without being one of its
+    people."""
     sender = speaker.sender
     if sender is None:
         if speaker.has_token:
@@ -117,20 +119,21 @@ def refusal(rules: AccessRules, speaker: Speaker) -> str:
 
 
 def is_access_ended(reason: str) -> bool:
-    """Whether a turn was settled for this reason because its person's access had ended."""
+    """Tell whether this reason says that a turn was settled because its person's access had
+    ended."""
     return reason.startswith(ACCESS_ENDED)
 
 
 def decide(
     rules: AccessRules, arrival: Arrival, *, is_paired: bool, is_engaged: bool
 ) -> AccessVerdict:
-    """`is_paired`: a pairing of this sender stands. `is_engaged`: the arrival speaks of a message
-    of ours to answer, or belongs to a thread that the bot takes part in."""
+    """Decide what is done with an arrival. `is_paired`: its sender is paired. `is_engaged`: it is
+    about a message that the bot answers, or belongs to a thread in which the bot takes part."""
     sender, is_private = arrival.sender, arrival.place_kind is PlaceKind.PRIVATE
     if rules.is_closed:
         return AccessVerdict.STRANGER
     if arrival.kind == UpdateKind.DELETE and not sender.id:
-        # Some platforms do not say who has deleted a message: that it is gone is a fact.
+        # Some platforms do not say who has deleted a message. That it is gone is a fact anyway.
         return AccessVerdict.WELCOME if is_engaged else AccessVerdict.ASIDE
     is_known = may_speak(rules, sender, arrival.place, is_paired=is_paired)
     if sender.is_bot and not is_known:

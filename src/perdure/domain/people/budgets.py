@@ -1,9 +1,9 @@
-"""Budgets: how much may be spent in a day, and what is said when it is spent.
+"""Decides how much may be spent in a day, and says what people are told when it is spent.
 
-A turn reserves before each model call what the call may cost, on top of what the turn has used so
-far, and is charged what it did cost when it settles. A budget has room as long as what was spent
-today, what other turns have reserved and what this one asks for fit into it together. Days are
-those of UTC, written as the number 20261231.
+Before each model call a turn reserves what the call may cost, on top of what the turn has used so
+far. It is charged with the real cost when it settles. A budget has room if three amounts fit into
+it together: what was spent today, what other turns have reserved, and what this turn asks for. Days
+are those of UTC, written as a number like 20261231.
 """
 
 from collections.abc import Iterator
@@ -16,25 +16,30 @@ import msgspec
 from perdure.domain.people.prices import Tariff, money_text
 
 DAY_MS: Final = 86_400_000
-# How much a model may write is not known before; so many tokens are reserved for it, or a part of
-# the smallest budget, so that a small one has room for several turns at once.
+# How much a model will write is not known before the call. This many tokens are reserved for it, or
+# a part of the smallest budget, so that a small budget has room for several turns at once.
 OUTPUT_ALLOWANCE: Final = 4_000
 _ALLOWANCES_IN_A_BUDGET: Final = 20
 
 
 class BudgetScope(StrEnum):
+    """Says whose budget it is."""
+
     PERSON = "person"
     CONVERSATION = "conversation"
     AGENT = "agent"
 
 
 class BudgetUnit(StrEnum):
+    """Says what a budget counts."""
+
     TOKENS = "tokens"
     MONEY = "money"
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be spent in a day, money in millionths. None is no limit, 0 allows nothing."""
+    """Holds what may be spent in a day, money in millionths. None means no limit; 0 allows
+    nothing."""
 
     tokens: int | None = None
     money: int | None = None
@@ -45,14 +50,15 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DailyBudgets(msgspec.Struct, frozen=True, kw_only=True):
-    """The budgets of every person, every conversation and every agent."""
+    """Holds the budget that each person, each conversation and each agent has."""
 
     person: Budget = Budget()
     conversation: Budget = Budget()
     agent: Budget = Budget()
 
     def set_ones(self) -> Iterator[tuple[BudgetScope, Budget]]:
-        """Always in the same order, so that two who need the same ones never wait in a ring."""
+        """Yield the budgets that are set, always in the same order. Two turns that lock the same
+        budgets would otherwise wait for each other for ever."""
         for scope in BudgetScope:
             budget: Budget = getattr(self, scope)
             if budget.is_set:
@@ -64,20 +70,23 @@ class DailyBudgets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
-    """`money` is None where nobody knows the price: then no budget of money applies."""
+    """Holds tokens and money. `money` is None if nobody knows the price; then no budget of money
+    applies."""
 
     tokens: int
     money: int | None = None
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """What is gone from a budget: spent today, and reserved by other turns under way."""
+    """Holds what is gone from a budget: spent today, and reserved by other turns under way."""
 
     spent: Amount
     reserved: Amount
 
 
 class BudgetRefusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Says which budget has no room for a call, and why."""
+
     scope: BudgetScope
     unit: BudgetUnit
     limit: int
@@ -87,13 +96,14 @@ class BudgetRefusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def day_of(at_ms: int) -> int:
-    """The UTC day of an instant, as 20261231."""
+    """Return the UTC day of an instant, as a number like 20261231."""
     date = datetime.fromtimestamp(at_ms / 1000, UTC)
     return date.year * 10_000 + date.month * 100 + date.day
 
 
 def estimate(input_tokens: int, *, tariff: Tariff, limits: DailyBudgets) -> Amount:
-    """What one model call is expected to cost at most. Tokens from a cache are not counted on."""
+    """Return what one model call is expected to cost at most. All its input is priced as if none
+    came from a cache."""
     set_ones = [budget for _, budget in limits.set_ones()]
     token_parts = [b.tokens // _ALLOWANCES_IN_A_BUDGET for b in set_ones if b.tokens is not None]
     output = min([OUTPUT_ALLOWANCE, tariff.output_max or OUTPUT_ALLOWANCE, *token_parts])
@@ -105,8 +115,10 @@ def estimate(input_tokens: int, *, tariff: Tariff, limits: DailyBudgets) -> Amou
     return Amount(tokens=input_tokens + output, money=round(input_tokens * prices.input) + writing)
 
 
-def refusal(scope: BudgetScope, budget: Budget, held: Held, asked: Amount) -> BudgetRefusal | None:
-    """Why there is no room in this budget; None if there is."""
+def budget_refusal(
+    scope: BudgetScope, budget: Budget, held: Held, asked: Amount
+) -> BudgetRefusal | None:
+    """Return why there is no room in this budget, or None if there is."""
     checks = (
         (BudgetUnit.TOKENS, budget.tokens, held.spent.tokens, held.reserved.tokens, asked.tokens),
         (BudgetUnit.MONEY, budget.money, held.spent.money, held.reserved.money, asked.money),
@@ -128,7 +140,8 @@ def refusal(scope: BudgetScope, budget: Budget, held: Held, asked: Amount) -> Bu
 
 
 def refusal_text(refused: BudgetRefusal, *, at_ms: int, agent: str) -> str:
-    """Which budget, how much of it is gone, and when it is there again."""
+    """Return a text that says which budget has no room, how much of it is gone, and when it
+    renews."""
     tell = _count if refused.unit is BudgetUnit.TOKENS else money_text
     held = (
         f", {tell(refused.reserved)} more reserved by turns under way" if refused.reserved else ""
@@ -154,7 +167,7 @@ def _whose(scope: BudgetScope, agent: str) -> str:
 
 
 def renewal_text(at_ms: int) -> str:
-    """How long until the next day begins, rounded up to a minute."""
+    """Return how long it takes until the next day begins, rounded up to a minute."""
     minutes = -(-(DAY_MS - at_ms % DAY_MS) // 60_000)
     hours, rest = divmod(minutes, 60)
     return f"{hours} h {rest} min" if hours else f"{rest} min"

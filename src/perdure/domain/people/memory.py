@@ -1,8 +1,9 @@
-"""What is remembered about a person: short facts, one line each.
+"""Describes what is remembered about a person: short facts, one line each.
 
 A fact belongs to a person, everywhere or in one conversation only. Models read it among their
-instructions, so it is told as what it is: something to know, never something to obey. A fact is one
-line because a line break would let its words pass for a section of those instructions.
+instructions, so the text around it says that it is something to know, never something to obey. A
+fact is one line, because after a line break its words could look like a section of those
+instructions.
 """
 
 from collections.abc import Iterable
@@ -24,7 +25,7 @@ _HEADING: Final = (
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """`is_here`: it holds in one conversation only, the one it was asked for in."""
+    """Holds one fact. `is_here`: it applies only in the conversation in which it was added."""
 
     id: MemoryId
     text: str
@@ -33,8 +34,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: int
 
 
-def one_line(text: str) -> str:
-    """The text as it is kept. Raises `Rejected` for what cannot be."""
+def memory_line(text: str) -> str:
+    """Return the text as it is stored. Raises `Rejected` if it is empty or too long."""
     line = " ".join(storable(text).split())
     if not line:
         raise Rejected("there is nothing to remember; say it in words", code="memory_empty")
@@ -48,16 +49,17 @@ def one_line(text: str) -> str:
 
 
 def same(one: str, other: str) -> bool:
-    """Do two texts say the same, letter case aside?"""
+    """Tell whether two texts are the same except for letter case."""
     return one.casefold() == other.casefold()
 
 
 def line_told(text: str) -> str:
-    """Return the line that tells of a memory."""
+    """Return the line that tells a model one memory."""
     return f"- {text}"
 
 
-def told(memories: Iterable[Memory]) -> str:
-    """The memories as a section of the instructions; the same ones always give the same text."""
+def memory_section(memories: Iterable[Memory]) -> str:
+    """Return the memories as a section of the instructions. The same memories always give the same
+    text."""
     known = sorted(memories, key=lambda memory: (memory.created_at, memory.id))
     return "\n".join([_HEADING, *(line_told(memory.text) for memory in known)]) if known else ""

@@ -1,4 +1,5 @@
-"""What this gateway offers right now, for those who accept messages and take commands."""
+"""Describes what this gateway offers at present. The code that accepts messages and takes commands
+needs it."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,18 +10,24 @@ from perdure.domain.turn.recovery import Policy
 
 
 class AgentOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent as commands see it. `keep_tokens`: how much of the newest turns a compaction leaves
-    as it is; `compact_agent` writes its summaries, itself if empty."""
+    """Holds what commands need to know about an agent. `keep_tokens`: how many tokens of the newest
+    turns a compaction leaves as they are. `compact_agent` writes its summaries; if empty, the agent
+    does so itself. `model` is the name of its model, if it has one, and `context_tokens` the size
+    of that model's window. `reasoning` is how much it reasons by its configuration."""
 
     has_memory: bool = False
     keep_tokens: int = 25_000
     compact_agent: str = ""
+    model: str = ""
+    context_tokens: int = 0
+    reasoning: str = ""
 
 
 class Menu(msgspec.Struct, frozen=True, kw_only=True):
-    """`agents` by name, the default first; `personas` by name. `idle_reset_ms` 0: only commands
-    reset. A new session's first turn waits `hold_ms` at most for the memories of the last one.
-    `recovery` says what becomes of an interrupted turn when a newer message comes."""
+    """Holds `agents` by name, with the default first, and the names of `personas`. With an
+    `idle_reset_ms` of 0, only commands begin a new session. A new session's first turn waits at
+    most `hold_ms` for the memories of the last session. `recovery` says what happens to an
+    interrupted turn when a newer message comes."""
 
     agents: Mapping[str, AgentOffer] = {}
     personas: tuple[str, ...] = ()
@@ -30,14 +37,21 @@ class Menu(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def default(self) -> str:
+        """Return the name of the default agent, or an empty string if there are no agents."""
         return next(iter(self.agents), "")
 
     def answering(self, agent: str) -> str:
-        """The agent that answers where this one was chosen: the default where none was, or where
-        it is offered no longer."""
+        """Return the agent that answers if this one was chosen: the default if none was, or if it
+        is not offered any more."""
         return agent if agent in self.agents else self.default
 
+    def in_words(self, agent: str) -> str:
+        """Name an agent, with its model if that is known."""
+        model = self.offer(agent).model
+        return f"{agent} ({model})" if model else agent
+
     def offer(self, agent: str) -> AgentOffer:
+        """Return what is known of the agent that answers if this one was chosen."""
         return self.agents.get(self.answering(agent)) or AgentOffer()
 
 

@@ -1,8 +1,8 @@
-"""What tokens cost.
+"""Calculates what tokens cost.
 
-A price is money per million tokens, so tokens times price is the cost in millionths. In a `Usage`
-the tokens read from a provider's cache and written to it are part of `input_tokens`, whichever way
-the wire counts them; they are taken out again here, because each has a price of its own.
+A price is money per million tokens, so tokens times price is the cost in millionths. In a `Usage`,
+the tokens read from a provider's cache and written to it are part of `input_tokens`, however the
+wire counts them. They are subtracted here, because each of them has its own price.
 """
 
 import msgspec
@@ -11,7 +11,7 @@ from perdure.domain.journal.events import Usage
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True):
-    """Money per million tokens."""
+    """Holds prices, as money per million tokens."""
 
     input: float
     output: float
@@ -20,15 +20,15 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tariff(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent's tokens cost, if that is known, and the most it writes at once, if that is
-    limited."""
+    """Holds what an agent's tokens cost, or None if that is not known, and how many it writes at
+    most in one answer, or None if there is no limit."""
 
     prices: Prices | None = None
     output_max: int | None = None
 
 
 def cost(prices: Prices, usage: Usage) -> int:
-    """In millionths."""
+    """Return the cost of a usage in millionths."""
     read, written = usage.cache_read_tokens, usage.cache_write_tokens
     fresh = max(usage.input_tokens - read - written, 0)
     return round(
@@ -40,7 +40,7 @@ def cost(prices: Prices, usage: Usage) -> int:
 
 
 def money_text(millionths: int) -> str:
-    """An amount as people read it, in whatever currency the prices are given in."""
+    """Return an amount as people read it, in whatever currency the prices are given."""
     if 0 < millionths < 10_000:
         return f"{millionths / 1_000_000:.6f}".rstrip("0")
     return f"{millionths / 1_000_000:,.2f}"

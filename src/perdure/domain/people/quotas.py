@@ -1,7 +1,7 @@
-"""How much one member may have: of the disk, of files, of turns and of requests.
+"""Defines how much one member may have: of the disk, of files, of turns and of requests.
 
-Operators have no quotas. A quota of 0 is none. What is refused is refused before anything is
-stored, in words that say what to do, and as retryable where waiting is enough.
+Operators have no quotas, and a quota of 0 means no limit. A request beyond a quota is refused
+before anything is stored, in words that say what to do. It can be retried if waiting is enough.
 """
 
 from enum import StrEnum
@@ -13,8 +13,8 @@ from perdure.domain.errors import Rejected
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """`bytes` are those of a person's messages and files, `files` are files that no message has
-    named yet, `turns` are those that wait or are being answered."""
+    """Holds one person's limits. `bytes` counts their messages and files, `files` the files that no
+    message has named yet, and `turns` the turns that wait or are being answered."""
 
     bytes: int = 0
     files: int = 0
@@ -26,20 +26,22 @@ NO_QUOTA: Final = Quota()
 
 
 class QuotaKind(StrEnum):
+    """Says which quota is used up."""
+
     BYTES = "bytes"
     FILES = "files"
     TURNS = "turns"
     REQUESTS = "requests"
 
 
-# OpenAI's words for what passes, and for what does not.
+# OpenAI's codes for a limit that waiting helps against, and for one that it does not.
 RATE: Final = "rate_limit_exceeded"
 USED_UP: Final = "insufficient_quota"
 TURN_WAIT_S: Final = 5.0
 
 
 class OverQuota(Rejected):
-    """A member has all that they may have. `retry_after_s` is None where waiting does not help."""
+    """Says that a member has used up a quota. `retry_after_s` is None if waiting does not help."""
 
     def __init__(
         self, message: str, *, kind: QuotaKind, retry_after_s: float | None = None

@@ -1,7 +1,7 @@
-"""How slots are shared between people: the next one goes to whoever has the fewest.
+"""Shares slots between people: the next slot goes to the person who has the fewest.
 
-Slots are not taken away from anybody, so a few are always kept free of any one person: whoever
-comes while another is at work with all they may have finds a place.
+Nobody's slot is taken away. So a few slots are always kept free of any one person, and somebody who
+comes while another person uses all that one may have still finds a slot.
 """
 
 from collections import defaultdict, deque
@@ -15,19 +15,20 @@ from perdure.domain.ids import PrincipalId
 
 T = TypeVar("T")
 NOBODY: Final[Mapping[PrincipalId, int]] = MappingProxyType({})
-# Of so many slots one is kept for others.
+# One slot in so many is kept for others.
 _ONE_IN: Final = 16
 
 
 class FairShares(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has how many slots now, and how many one person may have."""
+    """Says how many slots each person has now, and how many one person may have at most."""
 
     in_use: Mapping[PrincipalId, int] = NOBODY
     most: int = 2**31
 
     @property
     def full(self) -> tuple[PrincipalId, ...]:
-        """Those who have all they may have, in the order of their ids."""
+        """Return the people who have all the slots that one person may have, in the order of their
+        ids."""
         return tuple(sorted(who for who, count in self.in_use.items() if count >= self.most))
 
 
@@ -35,15 +36,16 @@ EQUAL: Final = FairShares()
 
 
 def most_of(slots: int) -> int:
-    """Return how many of so many slots one person may have."""
+    """Return how many slots one person may have if there are this many in all."""
     return max(slots - max(slots // _ONE_IN, 1), 1)
 
 
 def fairly(
     waiting: Sequence[T], *, by: Callable[[T], PrincipalId], shares: FairShares, limit: int
 ) -> list[T]:
-    """Choose among what waits, given in the order in which it came. Each slot goes to whoever has
-    the fewest by then, and among those to who came first; each person's own order is kept."""
+    """Choose at most `limit` items among those waiting, which are given in the order in which they
+    came. Each slot goes to the person who has the fewest by then, and among equals to the one whose
+    item came first. Each person's own order is kept."""
     lines: dict[PrincipalId, deque[tuple[int, T]]] = defaultdict(deque)
     for place, each in enumerate(waiting):
         lines[by(each)].append((place, each))

@@ -1,12 +1,12 @@
-"""From journal to request.
+"""Makes a model's request from the journal.
 
-A request alternates user and assistant messages, begins with a user's and ends with a user's. Tool
-results are blocks at the start of the user message that follows the calls. `weave` keeps that shape
-by one rule, used always so that bytes stay stable: adjacent messages of one role become one message
-with several blocks. `assert_valid` checks the result and repairs nothing: a request that would be
-refused by a strict provider is a bug here.
+A request alternates user and assistant messages, and begins and ends with a user's. Tool results
+are blocks at the start of the user message that follows the calls. `weave` always keeps that shape
+by the same rule, so that bytes stay the same: adjacent messages of one role become one message with
+several blocks. `assert_valid` checks the result and repairs nothing, because a request that a
+strict provider would refuse is a bug here.
 
-Every message but the newest is final, so its encoded bytes can be kept (`Window`); a request is
+Every message except the newest is final, so its encoded bytes can be kept (`Window`). A request is
 those bytes, the few messages after them, and the notes, which exist nowhere else.
 """
 
@@ -24,7 +24,6 @@ from perdure.domain.journal.attachments import FileEnds, as_fetched, given_in_wo
 from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
-    Compacted,
     MessageJoined,
     Recorded,
     SteerTaken,
@@ -33,69 +32,94 @@ from perdure.domain.journal.events import (
     TurnQueued,
 )
 from perdure.domain.journal.options import NONE, Options
+from perdure.domain.journal.session_events import Compacted
+from perdure.domain.journal.thoughts import Thought, Thoughts
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import CallEnding
 from perdure.domain.prompt.bounds import ROOM, AnswerRoom
 from perdure.domain.prompt.compaction import background
 from perdure.domain.prompt.prefix import ChainSource
 from perdure.domain.prompt.tokens import IMAGE_TOKENS, MESSAGE_TOKENS, tokens_of
+from perdure.domain.prompt.whereabouts import NO_TIMES, Times
 
 
 class Role(StrEnum):
+    """Says who speaks in a message."""
+
     USER = "user"
     ASSISTANT = "assistant"
 
 
 class TextBlock(msgspec.Struct, frozen=True):
+    """Holds words of the message's role."""
+
     text: str
 
 
 class MediaBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """A file. `data` is filled in by the engine for what the model can see."""
+    """Holds a file. The engine fills in `data` if the model can see the file."""
 
     attachment: Attachment
     data: bytes | None = None
 
 
 class CallBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds a tool call of the model."""
+
     id: str
     name: str
     arguments: str
 
 
+class ThoughtBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds a piece of the model's own reasoning, in its server's form (`Thought`). Only the
+    messages of the turn under way contain such blocks."""
+
+    thinker: str
+    kind: str
+    body: str
+
+
 class ResultBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the result of a tool call."""
+
     call: str
     text: str
     is_error: bool
 
 
 class Note(msgspec.Struct, frozen=True):
-    """Guidance for the model. It lives in a request and has no way into the journal."""
+    """Holds guidance for the model. It exists in one request, and the journal cannot hold it."""
 
     text: str
 
 
-PromptBlock = TextBlock | MediaBlock | CallBlock | ResultBlock | Note
+PromptBlock = TextBlock | MediaBlock | ThoughtBlock | CallBlock | ResultBlock | Note
 
 
 class PromptMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds one message of a request."""
+
     role: Role
     blocks: tuple[PromptBlock, ...]
 
 
 STRETCH_BYTES: Final = 64 * 1024
-# What a kept window takes beside its words.
+# The memory that a kept window takes besides its words.
 WINDOW_BYTES: Final = 1024
-# Before what no model has said: a request begins with a user's message, and this says whose it is.
+# The user's message before a text that was sent here from elsewhere: a request must begin with a
+# user's message, and the model must know that it has not said the text itself.
 FROM_ELSEWHERE: Final = "[The following was sent here from elsewhere.]"
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """History up to some turn: final messages as bytes, and the newest, which may still grow.
+    """Holds the history up to some turn: final messages as bytes, and the newest one, which may
+    still grow.
 
-    The bytes stand in stretches: those in `sealed` are long and never copied again, `encoded` is
-    what came after them. A turn so costs the same however long the conversation is. `source` says
-    how the turns stood that it was made from.
+    The bytes are kept in stretches. Those in `sealed` are long and are never copied again;
+    `encoded` holds what came after them. So a turn costs the same however long the conversation is.
+    `source` says how the turns were told. Of their `pictures`, so many `old_pictures` are left out.
+    `at` is the time of their last message, or 0 if times are not told.
     """
 
     sealed: tuple[bytes, ...] = ()
@@ -104,22 +128,25 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     newest: PromptMessage | None = None
     tokens: int = 0
     source: ChainSource = ChainSource()
+    pictures: int = 0
+    old_pictures: int = 0
+    at: int = 0
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes to keep it."""
+        """Return about how many bytes of memory the window takes."""
         newest = sum(map(_size_of, self.newest.blocks)) if self.newest else 0
         return WINDOW_BYTES + sum(map(len, self.sealed)) + len(self.encoded) + newest
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything an agent needs for one model call, in no provider's words.
+    """Holds everything that an agent needs for one model call, in no provider's words.
 
-    `sealed` and then `prefix` are the agent's own encoding of all messages before `messages`, each
-    joined with commas, as they are to be joined with each other.
-    `context` and `tools` are JSON text that a caller without a conversation brought along;
-    `options` any caller may bring.
-    `purpose` names the errand it is made for, if it is for one. `room` is how much may be answered.
+    `sealed` and then `prefix` are the agent's own encoding of all messages before `messages`. In
+    each of them the messages are joined with commas, and the agent joins them with commas too.
+    `context` and `tools` are JSON text that came with a call without a conversation; `options` may
+    come with any call. `purpose` names the errand that the request is made for, if any. `room` says
+    how long the answer may be.
     """
 
     instructions: str
@@ -134,20 +161,27 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def history(self) -> tuple[bytes, ...]:
-        """The encoded stretches, oldest first. No message lies across two of them."""
+        """Return the encoded stretches, oldest first. No message is divided between two of them."""
         return (*self.sealed, self.prefix) if self.prefix else self.sealed
 
 
 Encode = Callable[[PromptMessage], bytes]
-# Notes by the event that each of them stands behind.
+# Notes by the key of the event that each of them follows.
 Notes = Mapping[tuple[SessionId, int], Note]
 NO_NOTES: Final[Notes] = {}
 
 
-def messages_of(turn: Iterable[Recorded], *, notes: Notes = NO_NOTES) -> list[PromptMessage]:
-    """Return one turn's events, in seq order, as messages. The user's message comes first. Each
-    note stands directly behind the event it is given for, or, where that stands between a call and
-    its result, behind the last result of those calls."""
+def messages_of(
+    turn: Iterable[Recorded],
+    *,
+    notes: Notes = NO_NOTES,
+    with_thoughts: bool = False,
+    times: Times = NO_TIMES,
+) -> list[PromptMessage]:
+    """Return one turn's events, in the order of `seq`, as messages. The user's message comes first.
+    Each note follows the event that it is given for. If that event is between a call and its
+    result, the note follows the last result of those calls, because providers want results
+    first. `with_thoughts`: the turn is under way, so the model gets its reasoning back."""
     messages: list[PromptMessage] = []
     events = list(turn)
     unanswered: set[CallId] = set()
@@ -159,9 +193,10 @@ def messages_of(turn: Iterable[Recorded], *, notes: Notes = NO_NOTES) -> list[Pr
         match recorded.event:
             case TurnQueued() | MessageJoined() | SteerTaken() as spoken:
                 blocks = _user_blocks(spoken, amended, places, is_shared=is_shared)
-                _add(messages, Role.USER, blocks)
+                _add(messages, Role.USER, _timed(blocks, times.get(recorded.key, "")))
             case AssistantSaid() as said:
-                _add(messages, Role.ASSISTANT, _assistant_blocks(said))
+                thoughts = said.thoughts if with_thoughts else None
+                _add(messages, Role.ASSISTANT, _assistant_blocks(said, thoughts))
                 unanswered.update(each.id for each in said.calls)
             case Compacted(summary=summary):
                 _add(messages, Role.USER, [TextBlock(background(summary))])
@@ -181,11 +216,36 @@ def messages_of(turn: Iterable[Recorded], *, notes: Notes = NO_NOTES) -> list[Pr
     return messages
 
 
-def _assistant_blocks(said: AssistantSaid) -> list[PromptBlock]:
-    blocks: list[PromptBlock] = [TextBlock(said.text)] if said.text.strip() else []
+def _assistant_blocks(said: AssistantSaid, thoughts: Thoughts | None) -> list[PromptBlock]:
+    """Return a message of the model as blocks, each thought at its place in the text or among the
+    calls."""
+    blocks: list[PromptBlock] = []
+    thinker, pieces = (thoughts.thinker, thoughts.pieces) if thoughts else ("", ())
+    told = 0
+    for piece in (each for each in pieces if not each.call_at):
+        blocks += _texts(said.text[told : piece.text_at])
+        blocks.append(_thought(thinker, piece))
+        told = max(told, min(piece.text_at, len(said.text)))
+    blocks += _texts(said.text[told:])
     blocks += [TextBlock(given_in_words(attachment)) for attachment in said.attachments]
-    calls = [CallBlock(id=c.id, name=c.name, arguments=c.arguments) for c in said.calls]
-    return [*blocks, *calls]
+    for number, call in enumerate(said.calls):
+        blocks += [_thought(thinker, each) for each in pieces if 0 < number == each.call_at]
+        blocks.append(CallBlock(id=call.id, name=call.name, arguments=call.arguments))
+    return blocks
+
+
+def _texts(text: str) -> list[PromptBlock]:
+    """Return the block of a text, or nothing for a blank one."""
+    return [TextBlock(text)] if text.strip() else []
+
+
+def _thought(thinker: str, piece: Thought) -> ThoughtBlock:
+    return ThoughtBlock(thinker=thinker, kind=piece.kind, body=piece.body)
+
+
+def _timed(blocks: list[PromptBlock], time: str) -> list[PromptBlock]:
+    """Return a user's words with the line that tells when they came, if there is one."""
+    return [TextBlock(time), *blocks] if time and blocks else blocks
 
 
 def _user_blocks(
@@ -202,13 +262,14 @@ def _user_blocks(
     if isinstance(spoken, MessageJoined):
         text = in_own_words(words) if is_shared else text
     elif spoken.sender:
-        # A line of ours before each message: who speaks is a fact, what they say is not.
+        # A line of ours before each message names the sender: that is a fact, the words are not.
         text = attributed(spoken.sender, words)
     blocks: list[PromptBlock] = [TextBlock(text)] if text.strip() else []
     return blocks + [MediaBlock(attachment=each) for each in as_fetched(spoken, places)]
 
 
 def _add(messages: list[PromptMessage], role: Role, blocks: Sequence[PromptBlock]) -> None:
+    """Add blocks as a message, or to the last message if it has the same role."""
     if not blocks:
         return
     if messages and messages[-1].role is role:
@@ -218,7 +279,8 @@ def _add(messages: list[PromptMessage], role: Role, blocks: Sequence[PromptBlock
 
 
 def extend(window: Window, messages: Iterable[PromptMessage], *, encode: Encode) -> Window:
-    """The window after some more messages: whatever became final is encoded, once."""
+    """Return the window after some more messages. Each message that became final is encoded,
+    once."""
     final, newest = weave(window.newest, messages)
     sealed = list(window.sealed)
     stretch = [window.encoded] if window.encoded else []
@@ -236,6 +298,9 @@ def extend(window: Window, messages: Iterable[PromptMessage], *, encode: Encode)
         newest=newest,
         tokens=window.tokens + tokens_of_messages(final),
         source=window.source,
+        pictures=window.pictures,
+        old_pictures=window.old_pictures,
+        at=window.at,
     )
 
 
@@ -245,6 +310,8 @@ def _size_of(block: PromptBlock) -> int:
             return len(text)
         case CallBlock(arguments=arguments):
             return len(arguments)
+        case ThoughtBlock(body=body):
+            return len(body)
         case MediaBlock(data=data, attachment=attachment):
             return len(data or b"") + len(attachment.text)
 
@@ -252,11 +319,17 @@ def _size_of(block: PromptBlock) -> int:
 def weave(
     newest: PromptMessage | None, messages: Iterable[PromptMessage]
 ) -> tuple[list[PromptMessage], PromptMessage | None]:
-    """Join messages to the newest one; return those that are final now, and the new newest."""
+    """Join messages to the newest one. Returns the messages that are final now, and the new newest
+    one."""
     woven = [newest] if newest else []
     for message in messages:
         _add(woven, message.role, message.blocks)
     return (woven[:-1], woven[-1]) if woven else ([], None)
+
+
+def has_thoughts(messages: Iterable[PromptMessage]) -> bool:
+    """Tell whether the model gets reasoning of its own back."""
+    return any(isinstance(block, ThoughtBlock) for each in messages for block in each.blocks)
 
 
 def tokens_of_messages(messages: Iterable[PromptMessage]) -> int:
@@ -269,6 +342,8 @@ def _tokens(block: PromptBlock) -> int:
             return tokens_of(text)
         case CallBlock(name=name, arguments=arguments):
             return tokens_of(name) + tokens_of(arguments)
+        case ThoughtBlock(body=body):
+            return tokens_of(body)
         case MediaBlock(data=data, attachment=attachment):
             return IMAGE_TOKENS if data else MESSAGE_TOKENS + tokens_of(attachment.text)
 
@@ -283,7 +358,8 @@ def assemble(  # noqa: PLR0913 - everything a request is made of
     options: Options = NONE,
     purpose: str = "",
 ) -> ModelRequest:
-    """The request for one model call of the turn whose messages (notes among them) are given."""
+    """Return the request for one model call of a turn. `messages` are the turn's own, with its
+    notes."""
     final, newest = weave(window.newest, messages)
     tail = (*final, newest) if newest else ()
     if tail or not context:  # a caller's own messages may end with its tool results
@@ -301,7 +377,8 @@ def assemble(  # noqa: PLR0913 - everything a request is made of
 
 
 def assert_valid(messages: Sequence[PromptMessage], *, begins: bool) -> None:
-    """Every rule of the strict providers, as far as these messages can break it."""
+    """Check these messages against every rule of the strict providers. Raises `Corrupt` if one is
+    broken. `begins`: they are the first of the request."""
     if not messages or messages[-1].role is not Role.USER:
         raise Corrupt("a request must end with a user message")
     if begins and messages[0].role is not Role.USER:
@@ -314,9 +391,9 @@ def assert_valid(messages: Sequence[PromptMessage], *, begins: bool) -> None:
 
 
 def _check_blocks(message: PromptMessage, open_calls: set[str] | None) -> set[str]:
-    """Check one message; return the calls that the next message must answer.
+    """Check one message, and return the calls that the next message must answer.
 
-    `open_calls` is None for the first message, whose calls stand in the encoded part.
+    `open_calls` is None for the first message if the calls before it are in the encoded part.
     """
     results = [block.call for block in message.blocks if isinstance(block, ResultBlock)]
     calls = [block.id for block in message.blocks if isinstance(block, CallBlock)]

@@ -1,7 +1,7 @@
-"""A conversation cut down to what a summariser can read.
+"""Shortens a conversation to what a summarizing model can read.
 
-The longest texts lose their middles first, tool results before anything a person said; if that is
-not enough, the oldest messages go. What is left is still a valid history.
+First long texts lose their middles, and tool results are cut twice as short as other texts. If that
+is not enough, the oldest messages are dropped. What is left is still a valid history.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _SHORTEST: Final = 200
 
 
 def shortened(messages: Sequence[PromptMessage], *, tokens_max: int) -> list[PromptMessage]:
-    """The messages, as whole as they fit."""
+    """Return the messages with as much of them as fits into `tokens_max`."""
     fitting, limit = list(messages), _LONGEST
     while tokens_of_messages(fitting) > tokens_max and limit >= _SHORTEST:
         fitting = [_cut(message, limit) for message in messages]
@@ -54,6 +54,8 @@ def _cut_block(block: PromptBlock, limit: int) -> PromptBlock:
 
 
 def _ends(text: str, limit: int) -> str:
+    """Return the beginning and the end of a long text, with a note about what is left out between
+    them."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -61,7 +63,7 @@ def _ends(text: str, limit: int) -> str:
 
 
 def _without_oldest(messages: Sequence[PromptMessage]) -> list[PromptMessage]:
-    """Without about a tenth, and beginning where a person speaks."""
+    """Drop about a tenth of the messages, and then more until the first is a person's."""
     rest = list(messages[max(len(messages) // 10, 1) :])
     while len(rest) > 1 and not _is_begin(rest[0]):
         rest.pop(0)
@@ -69,4 +71,5 @@ def _without_oldest(messages: Sequence[PromptMessage]) -> list[PromptMessage]:
 
 
 def _is_begin(message: PromptMessage) -> bool:
+    """Tell whether a history may begin with this message: a user's message without tool results."""
     return message.role is Role.USER and not any(isinstance(b, ResultBlock) for b in message.blocks)

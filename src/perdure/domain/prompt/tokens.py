@@ -1,7 +1,7 @@
-"""How much a model reads, where no provider has counted it.
+"""Estimates how many tokens a text takes, if no provider has counted them.
 
-Text is measured in UTF-8 bytes, which fits both alphabets and ideographs; an image costs what
-providers take for one, not the length of its encoding.
+Text is measured in UTF-8 bytes, which suits both alphabets and ideographs. An image counts as many
+tokens as providers charge for one, not the length of its encoding.
 """
 
 from typing import Final
@@ -12,5 +12,6 @@ MESSAGE_TOKENS: Final = 4
 
 
 def tokens_of(text: str) -> int:
+    """Return about how many tokens a text takes."""
     size = len(text) if text.isascii() else len(text.encode())
     return int(size / _BYTES_PER_TOKEN) + 1

@@ -1,1 +1,1 @@
-"""From the bytes of a file to what it is and what it says."""
+"""Finds out from the bytes of a file what kind of file it is and what text it contains."""

@@ -1,12 +1,14 @@
-"""One door for everything that can be read without help from outside."""
+"""Returns the text of every kind of document that can be read without a library or a service from
+outside."""
 
 from perdure.domain.reading.kinds import PACKED, PDF, is_written
 from perdure.domain.reading.office import in_archive
-from perdure.domain.reading.texts import in_html, written
+from perdure.domain.reading.texts import decoded_text, in_html
 
 
 def is_readable(mime: str) -> bool:
-    """Is there any way to find out what such a file says? Of sound, somebody must be asked."""
+    """Tell whether there is a way to find out the text of such a file. For sound that takes a
+    transcriber, and for PDF a library."""
     return is_written(mime) or mime in PACKED or mime == PDF or is_sound(mime)
 
 
@@ -14,8 +16,9 @@ def is_sound(mime: str) -> bool:
     return mime.startswith("audio/")
 
 
-def text_of(data: bytes, mime: str) -> str:
-    """The text of a document; PDF takes a library, and is read elsewhere. Raises `Unreadable`."""
+def text_of(data: bytes, mime: str, encoding: str = "") -> str:
+    """Return the text of a document. PDF is not handled here, because it takes a library. Raises
+    `UnreadableFile`."""
     if mime in PACKED:
         return in_archive(data, mime)
-    return in_html(data) if mime == "text/html" else written(data)
+    return in_html(data, encoding) if mime == "text/html" else decoded_text(data, encoding)

@@ -1,7 +1,8 @@
-"""The text of office documents, which are archives of XML.
+"""Extracts the text of office documents, which are ZIP archives of XML.
 
-They come from strangers, so nothing is unpacked that nobody needs, a bound holds for everything
-that is, and a document type declaration, which honest ones do not have and bombs need, ends it.
+They come from strangers. So only the files that hold text are unpacked, the unpacked size is
+limited, and a document type declaration makes a document unreadable: honest documents have none,
+and XML bombs need one.
 """
 
 import io
@@ -13,6 +14,7 @@ from xml.parsers import expat
 from perdure.domain.reading.kinds import DOCX, ODP, ODS, ODT, PPTX, XLSX
 from perdure.domain.reading.texts import Collector, UnreadableFile
 
+# How many bytes of one document are unpacked in all, and how many texts its cells may share.
 UNPACKED_MAX: Final = 64_000_000
 STRINGS_MAX: Final = 200_000
 _CHUNK: Final = 64 * 1024
@@ -21,14 +23,14 @@ Attributes = dict[str, str]
 
 
 def in_archive(data: bytes, mime: str) -> str:
-    """What a document of this kind says. Raises `UnreadableFile`."""
+    """Return the text of an office document of this media type. Raises `UnreadableFile`."""
     found = Collector()
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             _read(_PackedDocument(archive), mime, found)
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, KeyError, ValueError) as error:
         raise UnreadableFile("the document is damaged") from error
-    except (NotImplementedError, RuntimeError) as error:  # its packing, or a password
+    except (NotImplementedError, RuntimeError) as error:  # an unknown packing, or a password
         raise UnreadableFile("it is locked, or packed in an unknown way") from error
     except expat.ExpatError as error:
         raise UnreadableFile("the document is damaged") from error
@@ -50,7 +52,7 @@ def _read(archive: "_PackedDocument", mime: str, found: Collector) -> None:
 
 
 class _PackedDocument:
-    """A packed document, of which only so much is unpacked in all."""
+    """Unpacks files of a document, up to a limit for all of them together."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
@@ -60,12 +62,14 @@ class _PackedDocument:
         return name in self._archive.NameToInfo
 
     def numbered(self, prefix: str) -> list[str]:
-        """Such as `slide1.xml`, `slide2.xml`, in order."""
+        """Return the files with this prefix and a number, such as `slide1.xml`, by their
+        numbers."""
         names = [name for name in self._archive.namelist() if name.startswith(prefix)]
         numbered = [(digits, name) for name in names if (digits := _digits(name))]
         return [name for _, name in sorted((int(digits), name) for digits, name in numbered)]
 
     def chunks(self, name: str) -> Iterator[bytes]:
+        """Yield an unpacked file in pieces. Raises `UnreadableFile` beyond the limit."""
         with self._archive.open(name) as file:
             while chunk := file.read(_CHUNK):
                 self._left -= len(chunk)
@@ -75,15 +79,16 @@ class _PackedDocument:
 
 
 def _digits(name: str) -> str:
-    """The digits of a name before its ending."""
+    """Return the digits that a name has before `.xml`, or an empty string."""
     stem = name.removesuffix(".xml")
     digits = stem[len(stem.rstrip("0123456789")) :]
     return digits if stem != name else ""
 
 
 class _Flow:
-    """Text as it flows through a document. The end of some elements is a line, of others a tab;
-    in some documents only what is `within` one kind of element is text."""
+    """Collects the text of a document in its order. `lines` and `cells` say what is added at the
+    end of which element: a new line, or a tab after a cell. With `within`, only text inside
+    elements of that name counts."""
 
     def __init__(
         self, found: Collector, lines: dict[str, str], cells: dict[str, str], *, within: str = ""
@@ -107,6 +112,7 @@ class _Flow:
             self._rows -= 1
             self.found.add(self._cells[tag])
         elif tag in self._ends:
+            # A paragraph inside a cell must not end the row.
             self.found.add(" " if self._rows else self._ends[tag])
 
     def text(self, text: str) -> None:
@@ -120,7 +126,8 @@ _ODF_CELLS: Final = {"table-cell": "\t", "table-row": "\n"}
 
 
 class _Strings:
-    """The texts that the cells of a workbook share."""
+    """Collects the texts that the cells of a workbook share; cells refer to them by number. `found`
+    stays empty: `_walk` asks it whether there is enough text."""
 
     def __init__(self) -> None:
         self.known: list[str] = []
@@ -145,7 +152,7 @@ class _Strings:
 
 
 class _Sheet:
-    """The cells of one sheet, row by row."""
+    """Collects the cells of one sheet, row by row."""
 
     def __init__(self, found: Collector, known: Sequence[str]) -> None:
         self.found = found
@@ -171,6 +178,8 @@ class _Sheet:
             self._value += text
 
     def _shown(self) -> str:
+        """Return the text of a cell. It is empty if the cell refers to a shared text that does not
+        exist."""
         if not self._is_shared:
             return self._value
         is_known = self._value.isdigit() and int(self._value) < len(self._known)
@@ -188,6 +197,7 @@ def _read_sheets(archive: _PackedDocument, found: Collector) -> None:
 
 
 def _walk(archive: _PackedDocument, names: Sequence[str], flow: _Flow | _Strings | _Sheet) -> None:
+    """Let a collector read some files of a document, until it has enough text."""
     for name in names:
         parser = expat.ParserCreate(namespace_separator="}")
         parser.buffer_text = True
@@ -207,8 +217,10 @@ def _refuse(*_declaration: object) -> None:
 
 
 def _local_start(start: Callable[[str, Attributes], None]) -> Callable[[str, Attributes], None]:
+    """Wrap a function so that it gets the names of elements without their namespace."""
     return lambda name, attributes: start(name.rpartition("}")[2], attributes)
 
 
 def _local_end(end: Callable[[str], None]) -> Callable[[str], None]:
+    """Wrap a function so that it gets the names of elements without their namespace."""
     return lambda name: end(name.rpartition("}")[2])

@@ -1,13 +1,16 @@
-"""How long a recording is, from its own bytes, for the two kinds that tell it at once."""
+"""Calculates the length of a recording from its own bytes, for the two kinds that state it: Ogg and
+WAV."""
 
 from typing import Final
 
+# Opus counts time in this rate, whatever the rate of the recording.
 _OPUS_RATE: Final = 48_000
+# A longer recording is not believed.
 _LONGEST_S: Final = 86_400
 
 
 def seconds_of(data: bytes) -> int:
-    """Whole seconds, 0 where nobody can tell."""
+    """Return the length of a recording in whole seconds, or 0 if it is not known."""
     if data.startswith(b"OggS"):
         seconds = _ogg(data)
     elif data.startswith(b"RIFF") and data[8:12] == b"WAVE":
@@ -18,7 +21,8 @@ def seconds_of(data: bytes) -> int:
 
 
 def _ogg(data: bytes) -> int:
-    """The last page says how many samples there were up to it."""
+    """Return the length of an Ogg file. Its last page states how many samples there were up to
+    it."""
     last = data.rfind(b"OggS")
     samples = int.from_bytes(data[last + 6 : last + 14], "little", signed=True)
     rate = _OPUS_RATE

@@ -1,7 +1,8 @@
-"""What people are told of an answer that the end of a gateway cuts short: before it, and after.
+"""Writes what people are told about an answer that is cut short when a gateway ends: before it
+ends, and afterwards.
 
-Whoever is told something must be able to rely on it, so each text says what the recovery policy
-then does, and under which condition.
+People rely on what they are told. So each text says what the recovery policy will do, and under
+which condition.
 """
 
 from typing import Final
@@ -10,7 +11,7 @@ import msgspec
 
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Interruption, NodeRequest, Outcome
-from perdure.domain.turn.endings import Audience, told
+from perdure.domain.turn.endings import Audience, visible_reason
 from perdure.domain.turn.recovery import Policy, Resume, why
 
 _LEAD: Final = {
@@ -24,16 +25,16 @@ _UNITS: Final = ((3_600_000, "an hour", "hours"), (60_000, "a minute", "minutes"
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for, and how long turns have to finish. An interruption after that time counts
-    towards the limit; where nobody waits at all, it does not."""
+    """Holds what the node was asked for, and how long turns have to finish. An interruption after
+    that time counts towards the limit; with a time of 0 it does not."""
 
     asked: NodeRequest = NodeRequest.STOP
     timeout_s: float = 30
 
 
 class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn at work when a drain begins. `strikes`: how often its session was interrupted in a
-    row; `is_followed`: somebody has said something since, which waits."""
+    """Describes a turn that runs when a drain begins. `strikes`: how often its session was
+    interrupted in a row. `is_followed`: a newer message waits behind it."""
 
     kind: TurnKind = TurnKind.MESSAGE
     strikes: int = 0
@@ -41,7 +42,7 @@ class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shutdown_text(policy: Policy, drain: Drain, turn: UnderWay) -> str:
-    """Return what the people of an active conversation are told at a drain."""
+    """Return what the people of an active conversation are told when a drain begins."""
     lead = _LEAD[drain.asked]
     if drain.timeout_s and turn.strikes + 1 >= policy.attempts_max:
         wait = _span(int(drain.timeout_s * 1000))
@@ -55,7 +56,7 @@ def shutdown_text(policy: Policy, drain: Drain, turn: UnderWay) -> str:
 
 
 def _afterwards(policy: Policy, turn: UnderWay) -> str:
-    """Return the second half of the sentence, by the same cases as `fate`."""
+    """Return the second half of the sentence. It distinguishes the same cases as `fate`."""
     then = _SAID_SINCE if turn.is_followed else _NEXT_MESSAGE
     is_on_its_own = turn.kind != TurnKind.MESSAGE or policy.resume is Resume.CONTINUE
     if not is_on_its_own and (policy.resume is Resume.WAIT or turn.is_followed):
@@ -72,8 +73,9 @@ def _afterwards(policy: Policy, turn: UnderWay) -> str:
 
 
 def away_text(reason: str, detail: str, patience_s: float) -> str:
-    """Return what people are told when a turn has waited for a while for a model that is away."""
-    why = told(Outcome.FAILED, reason, detail, Audience.PEOPLE) or "the agent failed"
+    """Return what people are told when a turn has waited for a while for a model that does not
+    answer."""
+    why = visible_reason(Outcome.FAILED, reason, detail, Audience.PEOPLE) or "the agent failed"
     span = _span(int(patience_s * 1000))
     return (
         f"There is no answer yet: {why}. The model is still being tried, for {span} in all. "
@@ -82,7 +84,8 @@ def away_text(reason: str, detail: str, patience_s: float) -> str:
 
 
 def too_old_text(policy: Policy, reason: Interruption, asked: NodeRequest) -> str:
-    """Return what people are told of an answer that was to go on and has become too old for it."""
+    """Return what people are told of an answer that was to continue, or to be asked about, and has
+    become too old for it."""
     return (
         f"{why(reason, asked)}, and an answer here was cut short. That was more than "
         f"{_span(policy.freshness_ms)} ago, so it does not go on by itself: {_NEXT_MESSAGE}, "

@@ -1,8 +1,9 @@
-"""What people are told of how a turn ended.
+"""Writes what people are told about how a turn ended.
 
-Why a turn failed is stored in full, with addresses and the names of settings, for those who run the
-gateway. Everybody else is told in a sentence what happened and what they can do. `told` is the one
-place that decides between the two; whatever leaves the gateway with a reason in it asks here.
+The reason for a failure is stored in full, with addresses and the names of settings, for the
+operators of the gateway. Everybody else is told in one sentence what happened and what they can do.
+`told` is the one place that decides between the two, and every text with a reason that leaves the
+gateway is made with it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +20,14 @@ from perdure.domain.text import sentence
 
 
 class Audience(StrEnum):
-    """OPERATORS run the gateway, and read where nobody else reads along."""
+    """Says who reads a text. OPERATORS run the gateway, and read where nobody else reads along."""
 
     PEOPLE = "people"
     OPERATORS = "operators"
 
     @staticmethod
     def of(*, is_operator: bool) -> "Audience":
+        """Return the audience that a person belongs to."""
         return Audience.OPERATORS if is_operator else Audience.PEOPLE
 
 
@@ -43,9 +45,9 @@ _HAPPENED: Final[Mapping[str, str]] = {
     StopReason.ANSWER_EXCEEDED: "the model said more than one answer may hold",
     StopReason.TURN_TIMEOUT: "it took too long",
 }
-# Their details are about what the person asked for, and written for them.
-_FOR_EVERYBODY: Final = (StopReason.BUDGET, StopReason.INVALID_REQUEST)
-# Only those who run the gateway can do something about these.
+# The details of these reasons are about the person's own request, and written for that person.
+_FOR_EVERYBODY: Final = (StopReason.BUDGET, StopReason.CONTENT_REFUSED, StopReason.INVALID_REQUEST)
+# Reasons about which only the operators of the gateway can do something.
 ALARMING: Final = frozenset(
     {
         StopReason.PROVIDER_ERROR,
@@ -55,7 +57,7 @@ ALARMING: Final = frozenset(
         StopReason.AGENT_ERROR,
     }
 )
-# An agent that fails so is asked again later, or another one is asked.
+# After these reasons the agent is asked again later, or another agent is asked.
 _AWAY: Final = frozenset(
     {
         StopReason.PROVIDER_CUT,
@@ -64,7 +66,7 @@ _AWAY: Final = frozenset(
         StopReason.PROVIDER_UNREACHABLE,
     }
 )
-# Under the words of a turn that somebody else than its agent has ended.
+# The lines below the text of a turn that a person ended, by a stop or by a newer message.
 STOPPED_MARK: Final = "(Stopped.)"
 REPLACED_MARK: Final = "(Replaced by a newer message.)"
 SILENT: Final = "(The agent has answered nothing.)"
@@ -78,9 +80,13 @@ FILTERED: Final = "(The answer ends here: the model's filter has held back the r
 FILTERED_AT_ONCE: Final = "(There is no answer: the model's filter has held it back.)"
 
 
-def told(outcome: Outcome | None, reason: str, detail: str, audience: Audience) -> str:
-    """Return what this audience may read of why a turn ended so; empty if there is nothing to
-    say."""
+def visible_reason(outcome: Outcome | None, reason: str, detail: str, audience: Audience) -> str:
+    """Return what this audience may read about why a turn ended, or an empty string if there is
+    nothing to say."""
+    words, _, own_words = detail.partition("\n")
+    if reason == StopReason.CONTEXT_EXCEEDED and own_words:
+        # What was too long is written for everybody; the server's own words stand on the next line.
+        return f"{words}. {own_words}" if audience is Audience.OPERATORS else words
     if audience is Audience.OPERATORS or not detail or reason in _FOR_EVERYBODY:
         return detail
     if outcome is not Outcome.FAILED:
@@ -89,8 +95,8 @@ def told(outcome: Outcome | None, reason: str, detail: str, audience: Audience) 
 
 
 def standing_in(settled_by: str, reach: Reach, audience: Audience) -> str:
-    """Return the note under an answer that another agent gave than the one that was asked; empty
-    if there was none."""
+    """Return the note below an answer that was not given by the agent that was asked first. It is
+    empty if that agent answered."""
     others = [each for each in reach.missed if each.agent != settled_by]
     if not settled_by or not others:
         return ""
@@ -98,23 +104,23 @@ def standing_in(settled_by: str, reach: Reach, audience: Audience) -> str:
 
 
 def reached(settled: TurnSettled, audience: Audience) -> list[str]:
-    """Return a line for each thing that it took to get this turn's answer."""
+    """Return a line for each thing that it took to get a turn's answer."""
     reach = settled.reach
     lines = [f"waited {reach.waited_s} s for an agent"] if reach.waited_s else []
     if settled.outcome is Outcome.DONE:
         note = standing_in(settled.agent, reach, audience)
         own = [_why_not(each, audience) for each in reach.missed if each.agent == settled.agent]
         return [*lines, *(f"{each} before it answered" for each in own), *filter(None, [note])]
-    # Why the last one did not answer is the turn's own detail.
+    # The turn's own detail says already why the last agent did not answer.
     others = [each for each in reach.missed if each.agent != settled.agent]
     return [*lines, *(_why_not(each, audience) for each in others)]
 
 
 def reach_as_told(reach: Reach, audience: Audience) -> Reach:
-    """Return a turn's reach with what this audience may read of why agents did not answer."""
+    """Return a turn's reach with what this audience may read about why agents did not answer."""
     missed = tuple(
         msgspec.structs.replace(
-            each, detail=told(Outcome.FAILED, each.reason, each.detail, audience)
+            each, detail=visible_reason(Outcome.FAILED, each.reason, each.detail, audience)
         )
         for each in reach.missed
     )
@@ -122,20 +128,28 @@ def reach_as_told(reach: Reach, audience: Audience) -> Reach:
 
 
 def _why_not(missed: Missed, audience: Audience) -> str:
-    why = told(Outcome.FAILED, missed.reason, missed.detail, audience)
+    """Return why an agent did not answer, as a clause that begins with its name."""
+    why = visible_reason(Outcome.FAILED, missed.reason, missed.detail, audience)
     state = "was away" if missed.reason in _AWAY else "could not answer"
     return f"{missed.agent} {state} ({why})" if why else f"{missed.agent} {state}"
 
 
 def is_cut(turn: Sequence[Recorded]) -> bool:
-    """Whether a turn's answer has a beginning and was cut before its end, by the model's limit or
-    by a failure."""
+    """Tell whether a turn's answer has a beginning and was cut before its end, by the model's limit
+    or by a failure."""
     settled = next((r.event for r in turn if isinstance(r.event, TurnSettled)), None)
     if settled is None:
         return False
     is_short = settled.outcome is Outcome.DONE and settled.reason == StopReason.LENGTH
     has_text = any(isinstance(r.event, AssistantSaid) and r.event.text.strip() for r in turn)
     return has_text and (is_short or settled.outcome is Outcome.FAILED)
+
+
+def offered_after(outcome: Outcome, reason: str, *, has_text: bool) -> tuple[str, ...]:
+    """Return the commands that are offered as buttons under an answer: to continue it, if it
+    reached the model's limit."""
+    is_short = outcome is Outcome.DONE and reason == StopReason.LENGTH
+    return ("/continue",) if is_short and has_text else ()
 
 
 def ending_text(  # noqa: PLR0913 - all that the words depend on
@@ -148,16 +162,18 @@ def ending_text(  # noqa: PLR0913 - all that the words depend on
     has_text: bool,
     is_silent: bool,
 ) -> str:
-    """Return what people on a platform are told of a turn's end beside its text; over HTTP they see
-    the outcome itself. `has_text`: something was said in this turn. `is_silent`: nothing was said
-    after its last tool call."""
+    """Return what people on a platform are told about a turn's end besides its text. Over HTTP they
+    see the outcome itself. `has_text`: something was said in this turn. `is_silent`: nothing was
+    said after its last tool call."""
     match outcome:
         case Outcome.REFUSED:
             return detail
         case Outcome.FAILED:
             lead = "The answer ends here" if has_text else "There is no answer"
-            why = sentence(told(outcome, reason, detail, audience) or "the agent failed")
-            return f"⚠️ {lead}: {why} /retry tries again.{where_to_look(reason, turn, audience)}"
+            why = sentence(visible_reason(outcome, reason, detail, audience) or "the agent failed")
+            # A refusal says by itself what to do.
+            again = "" if reason == StopReason.CONTENT_REFUSED else " /retry tries again."
+            return f"⚠️ {lead}: {why}{again}{where_to_look(reason, turn, audience)}"
         case Outcome.DONE if reason == StopReason.LENGTH:
             return CUT if has_text else CUT_AT_ONCE
         case Outcome.DONE if reason == StopReason.CONTENT_FILTER:
@@ -169,8 +185,8 @@ def ending_text(  # noqa: PLR0913 - all that the words depend on
 
 
 def where_to_look(reason: str, turn: TurnId, audience: Audience) -> str:
-    """Return the sentence, behind a space, that names the id of a failed turn; empty where all is
-    said already."""
+    """Return a sentence that names the id of a failed turn, with a space before it. It is empty if
+    the person has been told everything."""
     if reason in _FOR_EVERYBODY:
         return ""
     if audience is Audience.OPERATORS:

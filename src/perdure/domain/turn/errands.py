@@ -1,11 +1,11 @@
-"""Errands: work the gateway does beside a conversation.
+"""Defines errands: work that the gateway does beside a conversation.
 
-An errand is a turn like any other, in a session of its own that stands at a turn of the session it
-serves. So it is claimed, streamed, resumed after a crash, stopped, paid for and explained by the
-same machinery, and nobody in the conversation waits for it. What it was for is its kind; its result
-comes back in the transaction that settles it.
+An errand is a turn like any other, in a session of its own whose head is a turn of the session that
+it serves. So the usual code claims, streams, resumes, stops, pays for and explains it, and nobody
+in the conversation waits for it. Its kind says what it is for. Its result comes back in the
+transaction that settles it.
 
-What the model is told to do is a note that the kind implies: no journal holds it.
+A note, which follows from the kind, tells the model what to do. No journal holds it.
 """
 
 from collections.abc import Sequence
@@ -51,35 +51,46 @@ _GO_ON: Final = (
 
 
 def is_errand(turn: Sequence[Recorded]) -> bool:
-    """Whether a turn, by its own events, runs an errand."""
+    """Tell whether these are the events of an errand."""
     queued = turn[0].event
     return isinstance(queued, TurnQueued) and queued.kind.is_errand
 
 
 def is_watched(turn: Sequence[Recorded]) -> bool:
     """Tell whether people can see what a turn says before it is over. Nobody sees what an errand
-    says, so text of it that was cut short is dropped, and the next attempt writes it anew."""
+    says, so its text is dropped if it is cut short, and the next attempt writes it again."""
     return not is_errand(turn)
 
 
 def hears_of(kind: TurnKind, earlier: TurnKind) -> bool:
     """Tell whether a turn of this kind tells the model about interruptions of an earlier turn. An
-    errand never does: they are the affair of the session it serves. And no model has worked on what
-    is said as it is, nor is one asked about it."""
+    errand never does, because they concern the session that it serves. Turns whose text is said as
+    it is do not count on either side: no model has worked on them, and none is asked about them."""
     return not (kind.is_errand or kind.is_unasked or earlier.is_unasked)
 
 
 def instruction(queued: TurnQueued) -> Note | None:
-    """What the model is told to do, for errands that nobody has put into words. A summary's focus
-    was: it is the turn's text."""
+    """Return the note that tells the model what to do: how to do this kind of errand, or how to
+    continue an answer that was cut. None for all other turns, whose own text says it. The focus of
+    a summary is in the turn's text as well."""
     text = _INSTRUCTIONS.get(queued.kind)
     if queued.continues:
         text = _GO_ON
     return Note(text) if text else None
 
 
+def summary_order(*, tokens_max: int) -> Note:
+    """Return the note that orders a summary of a portion of a conversation."""
+    words = max(int(tokens_max * 0.6), 20)
+    return Note(
+        f"{_INSTRUCTIONS[TurnKind.SUMMARY]}\n[Take in what the background above says, if there is"
+        f" some. Write at most {words} words.]"
+    )
+
+
 def clean_title(text: str) -> str:
-    """A model's answer as a title: one line, unquoted, not too long; empty if there is none."""
+    """Return a model's answer as a title: one line of limited length, without quotes around it. It
+    is empty if the answer has no words."""
     lines = [plain for line in text.strip().splitlines() if (plain := plain_line(line))]
     line = _bare(_bare(lines[0]).removeprefix("Title:")) if lines else ""
     if len(line) <= TITLE_MAX:
@@ -88,16 +99,17 @@ def clean_title(text: str) -> str:
 
 
 def plain_line(text: str) -> str:
-    """Return a text as one line that can be shown anywhere: without control characters and marks
-    that turn the direction of what follows."""
+    """Return a text as one line that can be shown anywhere: without control characters, and without
+    characters that change the direction of the text after them."""
     return " ".join("".join(c if _is_shown(c) else " " for c in text).split())
 
 
 def _is_shown(character: str) -> bool:
-    """Joiners are not printable, but emoji and some scripts are spelt with them."""
+    """Tell whether a character may stay. Joiners are not printable, but emoji and some scripts are
+    spelt with them."""
     return character.isprintable() or character in "\u200c\u200d"
 
 
 def _bare(line: str) -> str:
-    """Without what models put around a title."""
+    """Return a line without the quotes and marks that models put around a title."""
     return line.strip(" \t\"'`*#“”„«»").rstrip(". ").strip("\"'`*“”„«»").strip()

@@ -1,12 +1,13 @@
-"""Decides what a turn needs next, from what its journal holds.
+"""Decides what a turn needs next, from the events in its journal.
 
-`next_action` is pure, and the runner has no other branch: it folds the turn's events, asks what is
-next, does that, writes it down, and asks again. So a turn can begin or go on at any action. One
-that was interrupted between a tool's result and the next model call does not make the call again,
-and one whose answer has come goes on with the call that waited for it.
+`next_action` is pure, and the runner decides nothing else: it asks what is next, does that, writes
+it down, and asks again. So a turn can begin or continue at any action. A turn that was interrupted
+between a tool's result and the next model call does not make the tool call again, and a turn whose
+question was answered continues with the call that waited for the answer.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -24,65 +25,84 @@ from perdure.domain.journal.events import (
     TurnQueued,
     TurnSettled,
 )
+from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.turn.overflow import lacks_room, room_sought, too_long
 
 
 class AskModel(msgspec.Struct, frozen=True):
-    """Make one model call."""
+    """Tells the runner to make one model call."""
+
+
+class MakeRoom(msgspec.Struct, frozen=True):
+    """Tells the runner to make the turn's request shorter, because it was longer than the model's
+    window."""
+
+
+class Summarise(msgspec.Struct, frozen=True):
+    """Tells the runner to have a summary written, in as many model calls as that takes."""
 
 
 class RunCalls(msgspec.Struct, frozen=True):
-    """Run these tool calls of the model's last message, in this order."""
+    """Tells the runner to run these tool calls of the model's last message, in this order."""
 
     calls: tuple[ToolCall, ...]
 
 
 class AwaitAnswer(msgspec.Struct, frozen=True):
-    """Wait until somebody has answered this question."""
+    """Tells the runner to wait until somebody has answered this question."""
 
     question: AnswerAwaited
 
 
 class Say(msgspec.Struct, frozen=True, kw_only=True):
-    """Say a text that is known without a model call, and settle the turn with it."""
+    """Tells the runner to say a text that is known without a model call, and to settle the turn
+    with it."""
 
     text: str
     reason: StopReason
 
 
 class Settle(msgspec.Struct, frozen=True, kw_only=True):
-    """End the turn, with whatever was said last."""
+    """Tells the runner to end the turn. What was said last is its answer."""
 
     outcome: Outcome
     reason: str
     detail: str = ""
 
 
-Action = AskModel | RunCalls | AwaitAnswer | Say | Settle
+Action = AskModel | MakeRoom | Summarise | RunCalls | AwaitAnswer | Say | Settle
+
+
+WITHHELD: Final = "the model's server refuses to answer this: its filter has held back all of it"
 
 
 class LastAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds how the last model call ended, where its answer is not journalled yet: the last answer
-    of a turn is written in the transaction that settles the turn."""
+    """Holds how the last model call ended if its answer is not in the journal yet: the last answer
+    of a turn is written in the transaction that settles the turn. `is_withheld`: the model's server
+    has finished an answer and shows nothing of it."""
 
     reason: StopReason
     detail: str = ""
+    is_withheld: bool = False
 
 
 class TurnFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what the decision needs beside the events. `refusal` is why the turn may not begin;
-    `steps_max` is how many model calls of one attempt may ask for tools; `questions` are to be
-    answered before the calls that they are about may run; `heard` is the end of the model call that
-    was made last, if the turn ends with it."""
+    """Holds what the decision needs besides the events. `refusal` says why the turn may not begin.
+    `steps_max` is how many model calls of one attempt may ask for tools. `questions` must be
+    answered before the calls that they are about may run. `heard` is how the last model call ended,
+    if the turn ends with it. `has_others`: other agents may answer if this one's window is too
+    small."""
 
     refusal: str = ""
     steps_max: int = 50
     questions: tuple[AnswerAwaited, ...] = ()
     heard: LastAnswer | None = None
+    has_others: bool = False
 
 
 def next_action(events: Sequence[AnyEvent], known: TurnFacts) -> Action | None:
-    """Return what the turn with these events needs next; None if it is settled."""
+    """Return what the turn with these events needs next, or None if it is settled."""
     queued = events[0] if events else None
     if not isinstance(queued, TurnQueued):
         raise Corrupt("a turn begins with its message; run `perdure verify`")
@@ -93,21 +113,34 @@ def next_action(events: Sequence[AnyEvent], known: TurnFacts) -> Action | None:
     if queued.answer:
         return Say(text=queued.answer, reason=StopReason(queued.finish or StopReason.STOP))
     if known.heard is not None:
-        return _ending(known.heard)
+        return _ending(known.heard, events)
     if question := open_question(events):
         return AwaitAnswer(question)
     if calls := open_calls(events):
         return _run_or_ask(calls, events, known.questions)
+    return _ask_or_end(queued, events, known)
+
+
+def _ask_or_end(queued: TurnQueued, events: Sequence[AnyEvent], known: TurnFacts) -> Action:
+    """Return the next model call and what must come before it, or how the turn ends because there
+    may be none."""
     if steps_taken(events) >= known.steps_max:
         detail = f"the turn took more than {known.steps_max} steps"
         return Settle(outcome=Outcome.FAILED, reason=StopReason.STEPS_EXCEEDED, detail=detail)
-    return AskModel()
+    if lacks_room(events):
+        return MakeRoom()
+    sought = room_sought(events)
+    if sought is not None and sought.problem and not known.has_others:
+        reason = StopReason.CONTEXT_EXCEEDED
+        return Settle(outcome=Outcome.FAILED, reason=reason, detail=too_long(events))
+    return Summarise() if queued.kind is TurnKind.SUMMARY else AskModel()
 
 
 def _run_or_ask(
     calls: Sequence[ToolCall], events: Sequence[AnyEvent], questions: Sequence[AnswerAwaited]
 ) -> RunCalls | AwaitAnswer:
-    """Return the calls up to the first that somebody must be asked about, or that question."""
+    """Return the calls before the first one that somebody must be asked about. If there are none,
+    return the question about that one."""
     answered = {event.question for event in events if isinstance(event, AnswerReceived)}
     to_ask = {each.call: each for each in questions if each.question not in answered}
     free: list[ToolCall] = []
@@ -118,16 +151,29 @@ def _run_or_ask(
     return RunCalls(tuple(free))
 
 
-def _ending(heard: LastAnswer) -> Settle:
+def _ending(heard: LastAnswer, events: Sequence[AnyEvent]) -> Settle:
+    """Return how the turn ends after its last model call."""
+    if heard.reason is StopReason.CONTEXT_EXCEEDED:
+        detail = too_long(events, detail=heard.detail)
+        return Settle(outcome=Outcome.FAILED, reason=heard.reason, detail=detail)
+    if heard.is_withheld and _is_for_people(events):
+        reason = StopReason.CONTENT_REFUSED
+        return Settle(outcome=Outcome.FAILED, reason=reason, detail=WITHHELD)
     outcome = Outcome.DONE if heard.reason.is_finish else Outcome.FAILED
     if heard.reason is StopReason.BUDGET:
         outcome = Outcome.REFUSED
     return Settle(outcome=outcome, reason=heard.reason, detail=heard.detail)
 
 
+def _is_for_people(events: Sequence[AnyEvent]) -> bool:
+    """Tell whether people wait for the turn. A program gets the server's finish marker instead."""
+    queued = events[0]
+    return isinstance(queued, TurnQueued) and queued.kind is not TurnKind.CALL
+
+
 def asks_for_our_tools(queued: TurnQueued, reason: StopReason, calls: Sequence[ToolCall]) -> bool:
-    """Tell whether an answer asks for tools that run here. The tools that a caller has brought are
-    the caller's to run: such an answer ends the turn."""
+    """Tell whether an answer asks for tools that run here. If the caller brought the tools, the
+    caller runs them, and such an answer ends the turn."""
     return reason is StopReason.TOOL_CALLS and bool(calls) and not queued.tools
 
 
@@ -139,12 +185,12 @@ def open_calls(events: Sequence[AnyEvent]) -> tuple[ToolCall, ...]:
 
 
 def started_calls(events: Sequence[AnyEvent]) -> set[CallId]:
-    """Return the ids of the calls that were begun, whether or not they have a result."""
+    """Return the ids of the calls that have started, whether or not they have a result."""
     return {event.call for event in events if isinstance(event, ToolStarted)}
 
 
 def open_question(events: Sequence[AnyEvent]) -> AnswerAwaited | None:
-    """Return the question that the turn has asked and nobody has answered."""
+    """Return the question that the turn has asked and nobody has answered, or None."""
     answered = {event.question for event in events if isinstance(event, AnswerReceived)}
     asked = [event for event in events if isinstance(event, AnswerAwaited)]
     return next((each for each in asked if each.question not in answered), None)
@@ -152,7 +198,7 @@ def open_question(events: Sequence[AnyEvent]) -> AnswerAwaited | None:
 
 def steps_taken(events: Sequence[AnyEvent]) -> int:
     """Return how many model calls have asked for tools since the turn was last interrupted. A wait
-    for an answer is part of a step, so it does not begin the count anew."""
+    for an answer is part of a step, so the count goes on after it."""
     steps = 0
     for event in events:
         match event:

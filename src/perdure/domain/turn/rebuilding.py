@@ -1,17 +1,20 @@
-"""The last request of a turn, made again from what is stored.
+"""Makes the last request of a turn again from what is stored.
 
-Messages come from the journal as it stood then: a `Basis` says which summary was in force and which
-rewordings were known. Instructions, memory and tools are texts that are kept by their digests.
-Notes are stored nowhere; they are derived once more from the interruptions that they spoke of, so
-they are the only blocks that may read differently from what was sent.
+The messages come from the journal as it was then: a `Basis` says which summary was in force and
+which edits of messages were known. The texts of instructions, memory and tools are kept by their
+digests. Notes are stored nowhere. They are derived again from the interruptions that they are
+about, so they are the only blocks that may differ from what was sent.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 import msgspec
 
 from perdure.domain.journal.events import Recorded, TurnQueued
+from perdure.domain.prompt.history import history_of
+from perdure.domain.prompt.old_pictures import without_old
 from perdure.domain.prompt.prefix import Basis, was_told
 from perdure.domain.prompt.prompt import (
     Encode,
@@ -20,10 +23,10 @@ from perdure.domain.prompt.prompt import (
     Window,
     assemble,
     extend,
-    messages_of,
     weave,
 )
 from perdure.domain.prompt.shortening import shortened
+from perdure.domain.prompt.whereabouts import Times, times_of
 from perdure.domain.turn.recovery import messages_with_notes, telling_again
 
 INSTRUCTIONS: Final = "instructions"
@@ -32,8 +35,8 @@ TOOLS: Final = "tools"
 
 
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of a turn's last request: the turns before it from the summary on, its own
-    events, and by their digests those of its texts that are kept."""
+    """Holds what is stored about a turn's last request: the turns before it from the summary on,
+    its own events, and those of its texts that are still kept, by their digests."""
 
     basis: Basis
     chain: Sequence[Sequence[Recorded]]
@@ -42,12 +45,13 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def queued(self) -> TurnQueued:
-        """The event that the turn began with."""
+        """Return the event with which the turn began."""
         return next(r.event for r in self.turn if isinstance(r.event, TurnQueued))
 
 
 class _RequestTexts(msgspec.Struct, frozen=True, kw_only=True):
-    """The texts of a request beside its messages. `missing` names those that are kept no more."""
+    """Holds the texts of a request besides its messages. `missing` names those that are not kept
+    any more."""
 
     instructions: str
     memory: str
@@ -61,14 +65,14 @@ def together(*texts: str) -> str:
 
 
 def digests_of(basis: Basis, queued: TurnQueued) -> dict[str, str]:
-    """Return the digests of the texts that no journal holds, by what each of them is."""
+    """Return the digests of the texts that no journal holds, by what each text is."""
     own = basis.own if queued.instructions else basis.instructions
     tools = "" if queued.tools else basis.tools
     return {INSTRUCTIONS: own, MEMORY: basis.memory, TOOLS: tools}
 
 
 def spoken_in(asked: StoredRequest) -> _RequestTexts:
-    """Return the texts of a request beside its messages."""
+    """Return the texts of a request besides its messages."""
     basis, queued = asked.basis, asked.queued
     digests = digests_of(basis, queued)
     found = {name: asked.texts.get(digest, "") for name, digest in digests.items()}
@@ -85,8 +89,10 @@ def history_in(asked: StoredRequest) -> list[PromptMessage]:
     """Return the messages before the turn, as the model was told them then."""
     source, tokens_max = asked.basis.source, asked.basis.tokens_max
     told = [[r for r in events if was_told(r, source)] for events in asked.chain]
-    messages = [message for events in told for message in messages_of(events)]
-    return readable(messages, tokens_max=tokens_max) if tokens_max else messages
+    messages = history_of(told, times=_times(asked))
+    if tokens_max:
+        return readable(messages, tokens_max=tokens_max)
+    return without_old(messages, asked.basis.old_pictures)
 
 
 def readable(messages: Sequence[PromptMessage], *, tokens_max: int) -> list[PromptMessage]:
@@ -99,7 +105,14 @@ def own_in(asked: StoredRequest) -> list[PromptMessage]:
     """Return the turn's own messages up to the request, with notes that are derived again."""
     basis = asked.basis
     known = [r for r in asked.turn if r.seq <= basis.upto and was_told(r, basis.source)]
-    return messages_with_notes(known, telling_again(asked.turn, asked.chain, upto=basis.upto))
+    telling = telling_again(asked.turn, asked.chain, upto=basis.upto)
+    return messages_with_notes(known, telling, times=_times(asked))
+
+
+def _times(asked: StoredRequest) -> Times:
+    """Return the lines of times that the request told."""
+    events = chain.from_iterable([*asked.chain, asked.turn])
+    return times_of(events, asked.basis.zone)[0]
 
 
 def rebuilt(
@@ -109,7 +122,8 @@ def rebuilt(
     *,
     encode: Encode,
 ) -> ModelRequest:
-    """Make the request again, of messages that may have got their pictures back meanwhile."""
+    """Make the request again from these messages. The caller may have put pictures back into
+    them."""
     spoken, queued = spoken_in(asked), asked.queued
     return assemble(
         extend(Window(), history, encode=encode),
@@ -117,6 +131,6 @@ def rebuilt(
         instructions=together(spoken.instructions, spoken.memory),
         context=queued.context,
         tools=spoken.tools,
-        options=queued.options,
+        options=queued.asking,
         purpose=queued.kind if queued.kind.is_errand else "",
     )

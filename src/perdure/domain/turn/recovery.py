@@ -1,8 +1,8 @@
-"""What an interruption leaves behind, what is done about it, and what the model is told.
+"""Decides what happens to interrupted turns, and what the model and the people are told about it.
 
-Results that close a cut call are facts and stand in the journal. The guidance around them is a
-note: it is built for one request and stored nowhere. That the model has been told is a fact again,
-written with the first thing it says, so each interruption is announced once.
+The results that close a cut call are facts, and are in the journal. The guidance about them is a
+note: it is made for one request and stored nowhere. That the model was told is a fact again, and is
+written with the first thing that the model says. So the model acknowledges each interruption once.
 """
 
 import hashlib
@@ -29,21 +29,23 @@ from perdure.domain.journal.events import (
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest
 from perdure.domain.prompt.prompt import Note, PromptMessage, Role, messages_of
+from perdure.domain.prompt.whereabouts import NO_TIMES, Times
 from perdure.domain.turn.errands import instruction, is_watched
 from perdure.domain.turn.next_action import open_calls
 
 CONTINUE: Final = "continue"
 DROP: Final = "drop"
-# How often a node says that it lives while turns run there. So long after its last sign of life at
-# most it died, and with it whatever ran.
+# How often a node writes that it lives while turns run there. So a node that died, and the turns
+# that ran there with it, ended at most this long after its last sign of life.
 HEARTBEAT_MS: Final = 500
-# A turn that has crashed before may be the reason. It is alone until it has lived longer than it
-# ever did, and no longer than this.
+# A turn that ran when the node crashed may be the cause. It runs alone until it has lived longer
+# than in any attempt before, but for no longer than this.
 ALONE_MS: Final = 60_000
 
 
 class Resume(StrEnum):
-    """What happens to an interrupted turn of a person's at the next start."""
+    """Says what happens at the next start to an interrupted turn that answers a person's
+    message."""
 
     CONTINUE = "continue"
     ASK = "ask"
@@ -51,7 +53,8 @@ class Resume(StrEnum):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """`freshness_ms` 0 means that no interruption is too old to be resumed."""
+    """Holds the rules for interrupted turns. A `freshness_ms` of 0 means that no interruption is
+    too old to be resumed."""
 
     resume: Resume = Resume.CONTINUE
     freshness_ms: int = 3_600_000
@@ -59,9 +62,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fate(StrEnum):
-    """What becomes of one interrupted turn. MAKES_WAY: it is settled, and what was said since is
-    answered; what it has said so far is kept. TOO_OLD: it was to go on, or to be asked about; now
-    it waits for the next message, and its people are told so once."""
+    """Says what happens to one interrupted turn. MAKES_WAY: it is settled with what it has said so
+    far, and the messages since are answered. TOO_OLD: it would have continued, or been asked about,
+    but is too old for that; it waits for the next message, and its people are told so once."""
 
     GOES_ON = "goes on"
     ASKS = "asks"
@@ -71,8 +74,8 @@ class Fate(StrEnum):
 
 
 def fate(policy: Policy, *, kind: TurnKind, age_ms: int, is_followed: bool) -> Fate:
-    """What would wait for the next message does not wait if that has come already, and nobody is
-    asked about it then."""
+    """Decide what happens to an interrupted turn. A turn that would wait for the next message makes
+    way if that message is already there, and nobody is asked about it."""
     is_stale = bool(policy.freshness_ms) and age_ms > policy.freshness_ms
     if kind is not TurnKind.MESSAGE or (policy.resume is Resume.CONTINUE and not is_stale):
         return Fate.GOES_ON
@@ -84,7 +87,8 @@ def fate(policy: Policy, *, kind: TurnKind, age_ms: int, is_followed: bool) -> F
 
 
 def alone_until(attempt_at: int, longest_ms: int) -> int:
-    """Return the last instant at which a suspect that began at `attempt_at` must be alone."""
+    """Return the last instant at which a suspect whose attempt began at `attempt_at` must run
+    alone."""
     return attempt_at + min(longest_ms, ALONE_MS)
 
 
@@ -129,12 +133,13 @@ def why(reason: Interruption, asked: NodeRequest) -> str:
 
 
 def question_text(reason: Interruption, asked: NodeRequest) -> str:
+    """Return the question whether an interrupted answer is to go on."""
     return f"{why(reason, asked)}, and an answer here was cut short. Continue it, or drop it?"
 
 
 def given_up_text(times: int, *, goes_on: bool) -> str:
-    """What people are told of a turn that is not tried again. `goes_on`: what waited behind it is
-    answered by itself."""
+    """Return what people are told about a turn that is not tried again. `goes_on`: the messages
+    that waited behind it are answered by themselves."""
     often = "once" if times == 1 else f"{times} times in a row"
     then = (
         "What waited is answered in a new session." if goes_on else "The next message begins anew."
@@ -146,12 +151,12 @@ def given_up_text(times: int, *, goes_on: bool) -> str:
 
 
 def closed(turn: TurnId, call: CallId, ending: CallEnding) -> ToolFinished:
-    """Return the result that stands for a call which never returned."""
+    """Return the result that replaces the missing one of a call that never returned."""
     return ToolFinished(turn=turn, call=call, ending=ending, result=_CLOSING[ending])
 
 
 def may_have_happened(call: ToolCall, events: Iterable[AnyEvent]) -> bool:
-    """Did this turn make the same call before, with an effect that nobody knows?"""
+    """Tell whether this turn made the same call before and nobody knows whether it took effect."""
     made = list(events)
     unknown = {
         event.call
@@ -166,7 +171,7 @@ def may_have_happened(call: ToolCall, events: Iterable[AnyEvent]) -> bool:
 
 
 def _canonical(call: ToolCall) -> str:
-    """Arguments that mean the same, written the same way."""
+    """Return a call's arguments, written so that arguments with the same meaning are equal."""
     try:
         value = msgspec.json.decode(call.arguments)
     except msgspec.DecodeError:
@@ -175,7 +180,8 @@ def _canonical(call: ToolCall) -> str:
 
 
 def tail_key(events: Iterable[AnyEvent]) -> str:
-    """A stable name of the trailing batch of tool results, empty if the turn does not end so."""
+    """Return a stable key of the tool results with which the turn ends. It is empty if the turn
+    does not end with tool results."""
     tail: list[str] = []
     for event in events:
         match event:
@@ -189,9 +195,9 @@ def tail_key(events: Iterable[AnyEvent]) -> str:
 
 
 class Telling(msgspec.Struct, frozen=True):
-    """What an attempt tells the model: the interruptions that it has not heard of, oldest first,
-    and the events of the earlier turns among which these are. It stays the same in every request of
-    the attempt."""
+    """Holds what an attempt tells the model: the interruptions that the model has not been told of,
+    oldest first, and the events of those earlier turns that had such interruptions. It is the same
+    in every request of the attempt."""
 
     interruptions: tuple[Recorded, ...] = ()
     before: tuple[Recorded, ...] = ()
@@ -199,7 +205,7 @@ class Telling(msgspec.Struct, frozen=True):
 
 def untold(turn: Iterable[Recorded], *, told_seq: int) -> tuple[Recorded, ...]:
     """Return the interruptions of a turn that the model has not been told of, oldest first.
-    `told_seq` is the newest one that it has been told of, whoever has told it."""
+    `told_seq` is the number of the newest that it was told of, by whichever turn."""
     return tuple(
         recorded
         for recorded in turn
@@ -208,7 +214,7 @@ def untold(turn: Iterable[Recorded], *, told_seq: int) -> tuple[Recorded, ...]:
 
 
 def telling_before(turn: Sequence[Recorded], telling: Telling, *, told_seq: int) -> Telling:
-    """Add an earlier turn to what a turn tells, ahead of those that came after it."""
+    """Add an earlier turn to what a turn tells the model, ahead of the turns that came after it."""
     new = untold(turn, told_seq=told_seq)
     if not new:
         return telling
@@ -216,9 +222,10 @@ def telling_before(turn: Sequence[Recorded], telling: Telling, *, told_seq: int)
 
 
 def telling_own(turn: Sequence[Recorded], telling: Telling, *, told_seq: int) -> Telling:
-    """Add the turn's own interruptions to what it tells. An errand that was cut goes on as if
-    nothing had happened: from its beginning, or from the results of its last calls. Only where it
-    has given a file since must it hear why the conversation does not end there."""
+    """Add the turn's own interruptions to what it tells the model. An errand that was cut continues
+    as if nothing had happened: from its beginning, or from the results of its last calls. The
+    exception is an errand that ends with words of the model, because it has sent a file: the model
+    must be told why the conversation does not end there."""
     if not is_watched(turn) and not _ends_with_words(turn):
         return telling
     own = untold(turn, told_seq=told_seq)
@@ -228,8 +235,9 @@ def telling_own(turn: Sequence[Recorded], telling: Telling, *, told_seq: int) ->
 def telling_again(
     turn: Sequence[Recorded], chain: Iterable[Sequence[Recorded]], *, upto: int
 ) -> Telling:
-    """Find out what the attempt has told whose request held the turn's events up to this one.
-    Of earlier turns that is what it has acknowledged; of its own, what it had not before."""
+    """Find out what the attempt has told the model whose request held the turn's events up to
+    `upto`. About earlier turns, that is what the attempt has acknowledged; about its own turn, what
+    was not acknowledged before the attempt."""
     begun = max(r.seq for r in turn if isinstance(r.event, TurnStarted) and r.seq <= upto)
     ended = [r.seq for r in turn if isinstance(r.event, TurnStarted) and r.seq > begun]
     acknowledged = [r for r in turn if isinstance(r.event, InterruptionAcknowledged)]
@@ -246,20 +254,22 @@ def telling_again(
 
 
 def _ends_with_words(turn: Iterable[Recorded]) -> bool:
-    """Tell whether the last message of a turn is the model's own, so that one must follow it."""
+    """Tell whether the last message of a turn is the model's own, so that another message must
+    follow it."""
     told = [r.event for r in turn if isinstance(r.event, AssistantSaid | ToolFinished)]
     return bool(told) and isinstance(told[-1], AssistantSaid) and not told[-1].calls
 
 
 def has_untaken_steers(turn: Sequence[Recorded]) -> bool:
-    """Did messages for this turn come before its attempt began?"""
+    """Tell whether messages that were handed to this turn have not been taken by an attempt yet."""
     taken = {r.event.message for r in turn if isinstance(r.event, SteerTaken)}
     accepted = [r.event.message for r in turn if isinstance(r.event, SteerAccepted)]
     return any(message not in taken for message in accepted)
 
 
 def acknowledgements(turn_id: TurnId, interruptions: Iterable[Recorded]) -> list[AnyEvent]:
-    """The facts that say so, for the transaction of the model's first event."""
+    """Return the events which record that the model was told of these interruptions. They are
+    written in the transaction of the model's first event."""
     told: list[AnyEvent] = []
     for recorded in interruptions:
         event = recorded.event
@@ -276,24 +286,26 @@ def acknowledgements(turn_id: TurnId, interruptions: Iterable[Recorded]) -> list
 
 
 def told_by(acknowledged: Recorded) -> tuple[SessionId, int]:
-    """Return the key of the interruption that an acknowledgement speaks of."""
+    """Return the key of the interruption that an acknowledgement is about."""
     event = acknowledged.event
     assert isinstance(event, InterruptionAcknowledged)
     return event.session or acknowledged.session, event.interruption
 
 
-def messages_with_notes(turn: Sequence[Recorded], telling: Telling) -> list[PromptMessage]:
-    """A turn's messages with the notes that this attempt carries. An errand's order stands where it
-    was given, directly behind the turn's own words. What is said about interruptions stands where
-    the turn's last one does, or, if only turns before it were interrupted, ahead of the person's
-    new message, which has priority."""
+def messages_with_notes(
+    turn: Sequence[Recorded], telling: Telling, *, times: Times = NO_TIMES
+) -> list[PromptMessage]:
+    """Return a turn's messages with the notes of this attempt. The order of an errand follows the
+    turn's own words directly. The note about interruptions stands at the turn's last interruption.
+    If only earlier turns were interrupted, it stands before the person's new message, which has
+    priority."""
     notes = _orders(turn)
     own = {recorded.key for recorded in turn}
     mine = [each for each in telling.interruptions if each.key in own]
     if mine:
         last = mine[-1]
         notes[last.key] = _note(last, [*telling.before, *_known_at(turn, last)], is_replaced=False)
-    messages = messages_of(turn, notes=notes)
+    messages = messages_of(turn, notes=notes, with_thoughts=True, times=times)
     if mine or not telling.interruptions:
         return messages
     ahead = _note(telling.interruptions[-1], telling.before, is_replaced=True)
@@ -301,8 +313,9 @@ def messages_with_notes(turn: Sequence[Recorded], telling: Telling) -> list[Prom
 
 
 def _known_at(turn: Sequence[Recorded], last: Recorded) -> list[Recorded]:
-    """Return what the model knows of a turn where the note about this interruption stands: all that
-    came before it, and the results of calls that were run after it because they had not begun."""
+    """Return what the model knows of a turn at the place of the note about this interruption: all
+    events before it, and the results of calls that ran only after it, because they had not
+    started."""
     before = [recorded for recorded in turn if recorded.seq <= last.seq]
     still_open = {call.id for call in open_calls([recorded.event for recorded in before])}
     results = (
@@ -316,7 +329,7 @@ def _known_at(turn: Sequence[Recorded], last: Recorded) -> list[Recorded]:
 
 
 def _orders(turn: Sequence[Recorded]) -> dict[tuple[SessionId, int], Note]:
-    """What an errand is told to do, behind the event that ordered it."""
+    """Return the notes that order an errand, by the event that each of them follows."""
     orders: dict[tuple[SessionId, int], Note] = {}
     for recorded in turn:
         if isinstance(recorded.event, TurnQueued) and (order := instruction(recorded.event)):
@@ -325,7 +338,8 @@ def _orders(turn: Sequence[Recorded]) -> dict[tuple[SessionId, int], Note]:
 
 
 def _note(interruption: Recorded, events: Sequence[Recorded], *, is_replaced: bool) -> Note:
-    """One note, whatever has piled up: what happened, what is there, what is unknown, what next."""
+    """Return one note about all interruptions so far: what happened, which results there are, what
+    is unknown, and what to do next."""
     event = interruption.event
     assert isinstance(event, AttemptInterrupted)
     seen = [recorded.event for recorded in events]

@@ -1,4 +1,4 @@
-"""Where a conversation stands: what its state is called, and how events change it."""
+"""Describes the standing of a conversation: what its state is called, and how events change it."""
 
 import msgspec
 
@@ -8,11 +8,7 @@ from perdure.domain.journal.events import (
     AnswerReceived,
     AnyEvent,
     AttemptInterrupted,
-    HeadMoved,
     NoticePosted,
-    SessionOpened,
-    SessionResumed,
-    TitleSet,
     TurnEvent,
     TurnMoved,
     TurnQueued,
@@ -20,14 +16,15 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.session_events import HeadMoved, SessionOpened, SessionResumed, TitleSet
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn.recovery import CONTINUE, DROP
-from perdure.domain.turn.turn import State, state_after
+from perdure.domain.turn.turn import AT_WORK, State, state_after
 
 
 class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that is not settled. `reason` says why its last attempt ended; `is_asked`: the people
-    were asked what is to become of it."""
+    """Holds a turn that is not settled. `reason` says why its last attempt ended. `is_asked`: the
+    people were asked what is to be done with it."""
 
     id: TurnId
     state: State = State.QUEUED
@@ -37,14 +34,15 @@ class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_resuming(self) -> bool:
-        """Tell whether the turn is to go on after an interruption. One whose question was answered
-        waits in line as well, and was not interrupted."""
+        """Tell whether the turn is to continue after an interruption. A turn whose question was
+        answered is queued as well, but was not interrupted."""
         was_cut = self.attempts > 0 and bool(self.reason)
         return self.state is State.INTERRUPTED or (self.state is State.QUEUED and was_cut)
 
 
 class SessionStanding(msgspec.Struct, frozen=True, kw_only=True):
-    """`open_turns` are in arrival order; at most one of them has started."""
+    """Holds what a session's events make of it. `open_turns` are in the order of arrival; at most
+    one of them has started."""
 
     session: SessionId
     head: TurnId | None = None
@@ -54,15 +52,16 @@ class SessionStanding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def current(self) -> OpenTurn | None:
-        """The turn the state speaks of: at work, else to be resumed, else the next in line."""
-        at_work = [t for t in self.open_turns if t.state in (State.RUNNING, State.WAITING)]
+        """Return the turn that the state is about: the one at work, else the one to be resumed,
+        else the next in line. None if no turn is open."""
+        at_work = [t for t in self.open_turns if t.state in AT_WORK]
         resuming = [t for t in self.open_turns if t.is_resuming]
         return next(iter([*at_work, *resuming, *self.open_turns]), None)
 
     @property
     def state(self) -> str:
-        """Precedence: suspended, running, waiting, resume_pending, idle. A queued turn that only
-        waits for a slot counts as running."""
+        """Return the name of the state, by this precedence: suspended, running or waiting,
+        resume_pending, running (a queued turn that only waits for a slot), idle."""
         if self.is_suspended:
             return "suspended"
         current = self.current
@@ -87,20 +86,22 @@ class SessionStanding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that answer the question the conversation waits with."""
+        """Return the words that answer the question which the conversation waits with, if there is
+        one."""
         current = self.current
         is_open = current and current.is_asked and current.state is State.INTERRUPTED
         return (CONTINUE, DROP) if is_open else ()
 
     @property
     def tip(self) -> TurnId | None:
-        """The newest turn a transcript shows: the one that has started, else the head."""
+        """Return the newest turn that a transcript shows: the one that has started, else the
+        head."""
         started = [turn.id for turn in self.open_turns if turn.attempts]
         return started[0] if started else self.head
 
 
 def after(standing: SessionStanding, event: AnyEvent) -> SessionStanding:
-    """The standing once this event has happened."""
+    """Return the standing after this event."""
     match event:
         case TurnQueued(turn=turn):
             turns = (*standing.open_turns, OpenTurn(id=turn))
@@ -122,6 +123,7 @@ def after(standing: SessionStanding, event: AnyEvent) -> SessionStanding:
 
 
 def _session_change(event: AnyEvent) -> dict[str, object]:
+    """Return the fields that an event changes besides the turns."""
     match event:
         case SessionOpened(head=head) | HeadMoved(head=head):
             return {"head": head}
@@ -134,13 +136,15 @@ def _session_change(event: AnyEvent) -> dict[str, object]:
 
 
 def _stepped(standing: SessionStanding, event: TurnEvent, **changes: object) -> SessionStanding:
-    """Return the standing with the turn of this event in the state that the machine says."""
+    """Return the standing with the turn of this event in the state that `LEGAL` gives, and with
+    these changes."""
     states = [each.state for each in standing.open_turns if each.id == event.turn]
     after = {"state": state_after(states[0], event)} if states else {}
     return _changed(standing, event.turn, **changes, **after)
 
 
 def _changed(standing: SessionStanding, turn: TurnId, **changes: object) -> SessionStanding:
+    """Return the standing with these changes to one turn."""
     turns = tuple(
         msgspec.structs.replace(each, **changes) if each.id == turn else each
         for each in standing.open_turns
@@ -149,11 +153,13 @@ def _changed(standing: SessionStanding, turn: TurnId, **changes: object) -> Sess
 
 
 def _others(standing: SessionStanding, turn: TurnId) -> tuple[OpenTurn, ...]:
+    """Return the open turns without this one."""
     return tuple(each for each in standing.open_turns if each.id != turn)
 
 
 def _settled(standing: SessionStanding, turn: TurnId, outcome: Outcome) -> SessionStanding:
-    """A turn that had started becomes the head; one that never did leaves no trace on the chain."""
+    """Return the standing after a turn was settled. A turn that had started becomes the head; one
+    that never started leaves no trace on the chain."""
     ended = next((each for each in standing.open_turns if each.id == turn), None)
     return msgspec.structs.replace(
         standing,

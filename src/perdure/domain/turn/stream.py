@@ -1,21 +1,25 @@
-"""What an agent says while it works.
+"""Defines what an agent yields while it works.
 
-An agent's stream never raises: whatever goes wrong is its last event. It ends with exactly one
-`Stopped`, and only the provider's own finish marker makes that a success.
+An agent's stream never raises: if something goes wrong, its last event says so. It ends with
+exactly one `Stopped`, and only the provider's own finish marker makes that a success.
 """
 
 import msgspec
 
 from perdure.domain.journal.events import Usage
-from perdure.domain.outcomes import StopReason
+from perdure.domain.journal.thoughts import Thoughts
+from perdure.domain.outcomes import Refused, StopReason
 
 
 class AgentText(msgspec.Struct, frozen=True):
+    """Holds a piece of the answer's text."""
+
     text: str
 
 
 class AgentFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file for the person. It stands where it came: between the text before it and after it."""
+    """Holds a file for the person. Its place is where it came: between the text before it and the
+    text after it."""
 
     name: str
     mime: str
@@ -23,11 +27,19 @@ class AgentFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Thinking(msgspec.Struct, frozen=True):
-    """The model is at work and says nothing yet. What it thinks is nobody's to read."""
+    """Says that the model is at work and has nothing to say yet. Its thoughts themselves are shown
+    to nobody."""
+
+
+class AgentThoughts(msgspec.Struct, frozen=True):
+    """Holds the whole reasoning that led to the calls which follow. It is kept beside them, because
+    the model may want it back in the next call of the turn."""
+
+    thoughts: Thoughts
 
 
 class AgentCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole tool call: the fragments are put together by the agent's wire."""
+    """Holds a whole tool call. The agent's wire has put its fragments together."""
 
     id: str
     name: str
@@ -35,16 +47,21 @@ class AgentCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentSpent(msgspec.Struct, frozen=True):
+    """Holds what the model call has used."""
+
     usage: Usage
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """`detail` says in words what happened, for the person and the log; empty on a finish.
+    """Ends the stream. `detail` says in words what happened, for the person and the log; it is
+    empty if the answer was finished.
 
-    The rest is about a failure of which nobody has seen anything. `may_retry`: the same call may
-    simply be made again, and may succeed; it is never set once anything came of an answer. `status`
-    is the HTTP status by which the server has refused, 0 if there was none. `retry_after_s` is the
-    wait that the server asked for, None if it asked for none.
+    The other fields describe a failure of which people have seen nothing. `may_retry`: the same
+    call may be made again, and may succeed; it is never set once a part of an answer has come.
+    `status` is the HTTP status by which the server has refused, or 0. `retry_after_s` is the wait
+    that the server asked for, or None. If the request was longer than the model's window, `window`
+    and `asked` are the tokens that the refusal names, or 0. `refused` says what the server did not
+    take, if its words tell, and `words` what everybody may read about the refusal.
     """
 
     reason: StopReason
@@ -52,6 +69,10 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     may_retry: bool = False
     status: int = 0
     retry_after_s: float | None = None
+    window: int = 0
+    asked: int = 0
+    refused: Refused | None = None
+    words: str = ""
 
 
-AgentEvent = AgentText | AgentFile | Thinking | AgentCall | AgentSpent | Stopped
+AgentEvent = AgentText | AgentFile | Thinking | AgentThoughts | AgentCall | AgentSpent | Stopped

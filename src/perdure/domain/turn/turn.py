@@ -1,10 +1,10 @@
-"""The life of a turn, as data.
+"""Defines the states of a turn, and which events lead from one to another.
 
 `LEGAL` is the whole machine; `scripts/draw-turn-machine` prints it as the drawing in
-ARCHITECTURE.md. `evolve` folds journalled facts, so an illegal one is `Corrupt`. `require` decides
-for callers that are not trusted, so an illegal wish is a `Conflict`: the one module of the store
-that writes a turn's state asks it (`store/operations/turns/turn_rows.py`). The database guards the
-same rules again with CHECKs and a unique index.
+ARCHITECTURE.md. `evolve` folds events of the journal, so an illegal one means `Corrupt`. `require`
+decides for callers that are not trusted, so an illegal wish means `Conflict`. The only module that
+writes a turn's state asks it (`store/operations/turns/turn_rows.py`). The database guards the same
+rules again with CHECKs and a unique index.
 
 A turn that waits for an answer has no owner: nothing of it is in memory, a drain does not wait for
 it, and no crash interrupts it.
@@ -32,11 +32,17 @@ from perdure.domain.outcomes import Interruption, Outcome
 
 
 class State(StrEnum):
+    """Says where a turn is in its life."""
+
     QUEUED = "queued"
     RUNNING = "running"
     WAITING = "waiting"
     INTERRUPTED = "interrupted"
     SETTLED = "settled"
+
+
+# A session has at most one turn in these states: its next turn waits for that one.
+AT_WORK: Final = (State.RUNNING, State.WAITING)
 
 
 LEGAL: Final[Mapping[tuple[State, type[TurnEvent]], State]] = {
@@ -53,7 +59,7 @@ LEGAL: Final[Mapping[tuple[State, type[TurnEvent]], State]] = {
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """What the journal says of one turn so far."""
+    """Holds what the journal says about one turn so far."""
 
     id: TurnId
     state: State = State.QUEUED
@@ -64,11 +70,13 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def opened(event: TurnQueued) -> Turn:
+    """Return the turn that this event opens."""
     return Turn(id=event.turn)
 
 
 def state_after(state: State, event: TurnEvent) -> State:
-    """Return the state that a turn is in once this fact was journalled."""
+    """Return the state of a turn after this event. Raises `Corrupt` if the event is not
+    possible."""
     after = LEGAL.get((state, type(event)))
     if after is None:
         raise Corrupt(
@@ -79,7 +87,8 @@ def state_after(state: State, event: TurnEvent) -> State:
 
 
 def evolve(turn: Turn, event: TurnEvent) -> Turn:
-    """Fold one journalled fact. The journal is trusted, so an illegal fact means corruption."""
+    """Fold one event of the journal into a turn. The journal is trusted, so an illegal event raises
+    `Corrupt`."""
     changed = msgspec.structs.replace(turn, state=state_after(turn.state, event))
     match event:
         case TurnStarted(attempt=attempt, parent=parent):
@@ -104,7 +113,8 @@ def drawing() -> str:
 
 
 def require(state: State, event: type[TurnEvent], *, turn: TurnId) -> State:
-    """Decide a transition. Callers are not trusted: an impossible one gets `Conflict`."""
+    """Return the state after an event that a caller wants to write. Callers are not trusted: an
+    impossible event raises `Conflict`."""
     after = LEGAL.get((state, event))
     if after is None:
         raise Conflict(f"turn {turn} is already {state}", code="already_" + state.value)

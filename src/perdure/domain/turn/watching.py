@@ -1,12 +1,15 @@
-"""What a watcher of a conversation is told, and where it can go on after a lost connection.
+"""Decides what a watcher of a conversation is told, and where a watcher continues after a lost
+connection.
 
-A position names the last thing seen: the journal entry, how many of its events, and how far into
-the message being written. Positions sort as text. Replaying the journal from a position gives the
-same events as having watched, except that states in between are skipped: only the present one
-matters. A conversation that went on in another session is followed there: the watcher hears the
-one that was left to its end, and of the next one what is written from then on. The deltas of a
-message joined are its text: what a message says beyond those that were told comes as one more,
-before the message.
+A position names the last thing that the watcher has seen: the journal entry, how many of its news,
+and how far into the message that is being written. Positions sort as text. A watcher who comes back
+to a position gets the same news as one who stayed, except that states in between are skipped,
+because only the present state matters.
+
+If a conversation goes on in another session, the watcher follows it there: first the rest of the
+session that was left, and then what is written to the new one from then on. The deltas of a
+message, joined, are its text. If a message says more than its deltas so far, the rest comes as one
+more delta before the message.
 """
 
 from typing import Final
@@ -17,7 +20,6 @@ from perdure.domain.errors import Rejected
 from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.journal.events import (
     AssistantSaid,
-    CommandTaken,
     MessageJoined,
     NoticePosted,
     Recorded,
@@ -29,18 +31,20 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.journal.transcript import Entry, assistant_entry, call_state, user_entry
 from perdure.domain.kinds import TurnKind
 from perdure.domain.turn.standing import SessionStanding
 
 ALL_SUBS: Final = 99
-# What was being written is over, or a new message begins. A turn that is settled is not among
-# them: it may have waited behind the one that speaks.
+# Events after which the watcher has seen nothing of the message being written: it is over, or a new
+# one begins. TurnSettled is not among them: that turn may have waited behind the one that speaks.
 _ENDERS: Final = (AssistantSaid, TurnStarted)
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
-    """Text of the running message, from `offset` (in code points) on. Already durable."""
+    """Brings text of the message that is being written, from `offset` (in code points) on. It is
+    already durable."""
 
     turn: TurnId
     message: MessageId
@@ -49,6 +53,8 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Says that a tool call has started or ended."""
+
     turn: TurnId
     call: str
     name: str
@@ -57,6 +63,8 @@ class ToolNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class OutcomeNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Says how a turn ended."""
+
     turn: TurnId
     outcome: str
     reason: str = ""
@@ -64,6 +72,8 @@ class OutcomeNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class StateNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Says where the conversation stands now."""
+
     state: str
     session: str
     head: TurnId | None
@@ -85,6 +95,10 @@ NAMES: Final[dict[type[News], str]] = {
 
 
 class Position(msgspec.Struct, frozen=True, order=True):
+    """Names a place in what a watcher is told. `sub` counts the news of one journal entry, and
+    `offset` the characters of the message that is being written. A new `generation` begins when the
+    conversation moves to another session."""
+
     generation: int
     seq: int
     sub: int = ALL_SUBS
@@ -98,8 +112,8 @@ Told = tuple[Position, News]
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Another session became the live one. The one that was `left` has news up to `left_seq`, the
-    new one behind `seq`."""
+    """Says that another session became the live one. The session that was `left` has news up to its
+    entry `left_seq`, the new one after its entry `seq`."""
 
     generation: int
     left: SessionId
@@ -109,8 +123,8 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class JournalStretch(msgspec.Struct, frozen=True):
-    """A stretch of one journal, written while its session was the live one: behind `start`, and up
-    to the entry `upto`."""
+    """Marks a stretch of one journal that was written while its session was the live one: after
+    `start`, and up to the entry `upto`."""
 
     start: Position
     session: SessionId
@@ -118,7 +132,7 @@ class JournalStretch(msgspec.Struct, frozen=True):
 
 
 def position(text: str) -> Position:
-    """Read a `Last-Event-ID`."""
+    """Return the position that a `Last-Event-ID` names. Raises `Rejected` if it names none."""
     try:
         generation, seq, sub, offset = (int(part) for part in text.split("-"))
     except ValueError as error:
@@ -127,7 +141,7 @@ def position(text: str) -> Position:
 
 
 def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
-    """What one journalled fact means to a watcher. `calls` remembers the names of open calls."""
+    """Return what one event means to a watcher. `calls` remembers the names of open calls."""
     match recorded.event:
         case TurnQueued() | MessageJoined() | SteerAccepted() as spoken:
             is_sent = isinstance(spoken, TurnQueued) and spoken.kind == TurnKind.SENT
@@ -177,6 +191,7 @@ def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
 
 
 def state_of(standing: SessionStanding) -> StateNews:
+    """Return the news of a conversation's standing."""
     return StateNews(
         state=standing.state,
         session=standing.session,
@@ -192,8 +207,9 @@ def state_of(standing: SessionStanding) -> StateNews:
 def told_of(
     recorded: Recorded, *, generation: int, shown: int, calls: dict[str, str]
 ) -> tuple[list[Told], int]:
-    """One fact's news with their positions, for a watcher who was shown so much of the message
-    being written; and how much of such a message is shown afterwards."""
+    """Return the news of one event with their positions, for a watcher who was shown `shown`
+    characters of the message that is being written. Also return how many characters of such a
+    message are shown afterwards."""
     event, seq = recorded.event, recorded.seq
     after = 0 if isinstance(event, _ENDERS) else shown
     told: list[Told] = []
@@ -208,17 +224,18 @@ def told_of(
 def missed_in(
     leg: JournalStretch, recorded: Recorded, *, shown: int, calls: dict[str, str]
 ) -> tuple[list[Told], int]:
-    """The same for a watcher who stands at the leg's start. Of the entry that this is in, some news
-    may be unseen."""
+    """Return the same as `told_of`, for a watcher who stands at the beginning of the stretch. The
+    watcher may have seen some of the news of the entry at which it stands."""
     start = leg.start
     told, after = told_of(recorded, generation=start.generation, shown=shown, calls=calls)
     unseen = [(at, news) for at, news in told if (at.seq, at.sub) > (start.seq, start.sub)]
-    # The position's offset already tells of what comes after its entry; unless the entry's message
+    # The position's offset counts what was shown after its entry, unless the message of the entry
     # itself is still to be told.
     is_told = recorded.seq == start.seq and start.sub > 0
     return unseen, shown if is_told else after
 
 
 def has_seen_state(seen: Position, now: Position) -> bool:
-    """States are told after everything else of an entry, and before what is said next."""
+    """Tell whether a watcher who has seen up to `seen` knows the state at `now`. The state is told
+    after all other news of an entry, and before what is said next."""
     return (seen.generation, seen.seq, seen.sub) == (now.generation, now.seq, ALL_SUBS)

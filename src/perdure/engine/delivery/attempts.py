@@ -1,7 +1,7 @@
-"""Writes down how the tries of parts went, and tells those who wait for it.
+"""Records how the attempts to send parts went, and wakes the previews that wait in the same line.
 
-Once a platform was called, its answer must be written down, however long that takes. A part that
-another node has settled meanwhile is no longer ours to write about.
+Once a platform was called, its answer must be recorded, however long that takes, so a write is
+repeated until it is durable. If another node has settled the fate of a part meanwhile, that stands.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,6 +22,9 @@ log = structlog.get_logger("outbox")
 
 
 class AttemptRecords:
+    """Writes the results of attempts to the outbox. Each write names its attempt, so a process that
+    stood still for long cannot overwrite what another has recorded since."""
+
     def __init__(self, outbox: Outbox, feed: Feed, *, clock: Clock, wakes: Wakes) -> None:
         self._outbox = outbox
         self._wakes = wakes
@@ -37,6 +40,8 @@ class AttemptRecords:
         error: str = "",
         due_in_s: float = 0,
     ) -> None:
+        """Record the result of an attempt: the part moves to `state`. Publishes to the feed what
+        was journalled for it."""
         record = partial(
             self._outbox.record,
             part.id,
@@ -50,24 +55,30 @@ class AttemptRecords:
         log.debug("part recorded", part=part.id, adapter=part.address.adapter, state=state)
 
     async def expire(self, *, older_than_s: int) -> None:
+        """Give up parts that have waited for longer than this. Publishes to the feed what was
+        journalled for it."""
         expired = await self._outbox.expire(older_than_s=older_than_s)
         self._feed.publish_recorded(expired.recorded)
 
     async def defer(self, part: Part, *, due_in_s: float) -> None:
+        """Give back a part that was not tried. It can be taken again after `due_in_s`."""
         defer = partial(self._outbox.defer, part.id, due_in_s=due_in_s, attempt=part.attempts)
         await self._write(part, defer)
 
     async def doubt(self, part: Part, *, error: str, due_in_s: float) -> None:
+        """Leave a part in doubt. The platform is asked about it again after `due_in_s`."""
         doubt = partial(
             self._outbox.doubt, part.id, error=error, due_in_s=due_in_s, attempt=part.attempts
         )
         await self._write(part, doubt)
 
     async def divide(self, part: Part, texts: Sequence[str]) -> None:
+        """Replace a part that is too long for its platform by one part for each text."""
         divide = partial(self._outbox.divide, part.id, texts, attempt=part.attempts)
         await self._write(part, divide)
 
     async def post_instead(self, part: Part, *, error: str) -> None:
+        """Turn an edit into a post, because the message that it was to change is gone."""
         post = partial(self._outbox.post_instead, part.id, error=error, attempt=part.attempts)
         await self._write(part, post)
 
@@ -78,6 +89,6 @@ class AttemptRecords:
         try:
             await persist(write, clock=self._clock)
         except Conflict as conflict:
-            # We were away for so long that another node has settled the part's fate.
-            log.warning("a part is no longer ours", part=part.id, error=conflict.message)
+            # This process stood still for so long that another node has settled the part's fate.
+            log.warning("another node has this part", part=part.id, error=conflict.message)
         self._wakes.publish(Topic.LINES, part.address)

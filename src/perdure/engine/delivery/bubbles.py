@@ -1,8 +1,9 @@
-"""The messages in which a running turn's text grows.
+"""Posts and edits the messages in which a running turn's text grows.
 
-The only thing written down is that a bubble exists, before its first words are posted, so that no
-crash can leave a message behind that nobody knows of. Where nobody knows whether it was posted, it
-is left in doubt: the outbox finds out, and until then everything behind it waits.
+Only the existence of a bubble is stored, before its first words are posted: if the process dies
+between, the row is found and no unknown message stays behind. If the answer of the platform is
+lost, the bubble is left in doubt: the outbox finds out whether it is there, and until then
+everything behind it in the line waits.
 """
 
 from functools import partial
@@ -10,7 +11,7 @@ from functools import partial
 import msgspec
 
 from perdure.domain.delivery import PartState, Streaming
-from perdure.domain.errors import Ambiguous, Fenced, PerdureError
+from perdure.domain.errors import Ambiguous, Fenced, PerdureError, Permanent
 from perdure.domain.ids import PartId
 from perdure.engine.delivery.surfaces import Surface
 from perdure.engine.foundation.leases import Lease, NodeLease
@@ -37,7 +38,8 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrowingBubble:
-    """A message that grows."""
+    """Holds a message that grows: its receipt, and the text it shows now. `attempt` is the attempt
+    of the part that has posted it."""
 
     def __init__(self, key: PartId, receipt: str = "", *, attempt: int = 0) -> None:
         self.key = key
@@ -48,8 +50,9 @@ class GrowingBubble:
 
 
 class Bubbles:
-    """Those of one attempt. `is_broken`: the adapter failed in a way that nobody foresaw. `streams`
-    are the native streams among them, and what each was given so far."""
+    """Holds the bubbles of one attempt. `is_broken`: the adapter failed with an unexpected
+    exception. `streams` are the native streams among the bubbles: the text that each was given so
+    far, by its receipt."""
 
     def __init__(self, means: Means, surface: Surface, claimed: Claimed) -> None:
         self.known: list[GrowingBubble] = []
@@ -61,8 +64,9 @@ class Bubbles:
         self._lease = claimed.lease
 
     async def open(self, index: int, piece: str, streaming: Streaming) -> None:
-        """Show a further bubble, unless it would overtake what was said before; a draft leaves
-        nothing behind."""
+        """Show one more bubble, unless something before it in the line is still on its way. A draft
+        leaves no message behind, so it has no row. Raises `Permanent` if nobody will ever know
+        whether an earlier try has shown this bubble."""
         lease = self._means.lease.take()
         if streaming is Streaming.DRAFT:
             draft = GrowingBubble(PartId(f"{self._lease.turn}.draft"))
@@ -73,14 +77,15 @@ class Bubbles:
         if opened is None:
             return
         if opened.is_lost:
-            raise Ambiguous("nobody knows whether its bubble is there")
+            raise Permanent("nobody knows whether this bubble was shown")
         bubble = GrowingBubble(opened.part.id, opened.receipt, attempt=opened.part.attempts)
         if bubble.receipt:
             self.known.append(bubble)
             await self._grow(bubble, piece, streaming, lease)
             return
         if not lease.may_act:
-            # Another process may have found it meanwhile. It was not shown by us.
+            # The lease ran out before the platform was called, so this process has shown nothing;
+            # another one may be looking for the bubble already.
             await self._record(bubble, PartState.FAILED)
             return
         preview = Preview(
@@ -90,7 +95,8 @@ class Bubbles:
             streaming=streaming,
             reply_to=opened.part.reply_to,
         )
-        # A row that stays attempting would hold up the final words for ever.
+        # Whatever the adapter raises is recorded: a row that stays attempting would hold up the
+        # final words.
         await attempt(
             self._post(bubble, preview),
             partial(self._broken, bubble),
@@ -109,21 +115,23 @@ class Bubbles:
         try:
             bubble.receipt = await self._surface.adapter.preview(preview)
         except Ambiguous as error:
+            await self._surface.heed(error, self._address.place)
             await self._doubt(bubble, error)
         except PerdureError as error:
-            # It was certainly not shown, so it may be tried again.
+            # All other errors mean that it was not shown, so it may be tried again.
             await self._record(bubble, PartState.FAILED, error=error.message)
             raise
 
     async def _broken(self, bubble: GrowingBubble, error: Exception) -> None:
-        """The bubble may be there, so it is shown as unknown."""
+        """Record a bubble as unknown after an unexpected exception: it may be there."""
         self.is_broken = True
         await self._record(bubble, PartState.UNKNOWN, error=f"internal: {type(error).__name__}")
 
     async def put_down(self, index: int, piece: str) -> Opened | None:
-        """Write down that a bubble exists. If the turn was settled after a first try whose answer
-        was lost, the row is there and nobody would ever post it: the final words must not wait
-        for it."""
+        """Store that a bubble exists, and return it. Returns None while something before it in the
+        line is on its way. Raises `Fenced` if the turn is not this node's any more. In that case a
+        first write, whose answer was lost, may have stored a row that nobody would ever post. It is
+        recorded as not shown, so that the final words do not wait for it."""
         outbox, clock = self._means.outbox, self._means.clock
         try:
             return await persist(partial(outbox.bubble, self._lease, index, piece), clock=clock)
@@ -146,7 +154,7 @@ class Bubbles:
         self._means.bus.publish(Topic.OUTBOX)
 
     async def _record(self, bubble: GrowingBubble, state: PartState, *, error: str = "") -> None:
-        """Once the platform was called, its answer must be written down, however long it takes."""
+        """Record whether a bubble was shown, and repeat that until it is durable."""
         record = self._means.outbox.record
         await persist(
             partial(
@@ -165,18 +173,19 @@ class Bubbles:
     async def go_on(
         self, bubble: GrowingBubble, index: int, piece: str, streaming: Streaming
     ) -> None:
-        """Show more in a bubble that this attempt has opened."""
+        """Show more text in a bubble that this attempt has opened."""
         lease = self._means.lease.take()
         if self._means.is_shared and streaming is not Streaming.DRAFT:
-            # Raises `Fenced` when another node has ended the turn: what we show now would take the
-            # mark from its final words.
+            # Raises `Fenced` if another node has ended the turn. Its final words may be shown
+            # already, with a mark under them, and this preview would overwrite both.
             await self.put_down(index, piece)
         await self._grow(bubble, piece, streaming, lease)
 
     async def _grow(
         self, bubble: GrowingBubble, piece: str, streaming: Streaming, lease: Lease
     ) -> None:
-        """Show more in a bubble that is there, unless that may be another process's by now."""
+        """Show more text in a bubble, unless the lease has run out: then another process may show
+        something there by now."""
         if not lease.may_act:
             return
         preview = Preview(

@@ -1,11 +1,12 @@
-"""The outbox pump: intent, effect, receipt.
+"""Sends the parts of the outbox to their platforms: intent, effect, receipt.
 
-A part is marked attempting before the platform is called and gets its receipt after. If we die in
-between, the next life finds it attempting and finds out what became of it (`reconciling.py`).
+A part is marked as attempting before the platform is called, and gets its receipt afterwards. If
+the process dies in between, the next one finds the part attempting, and finds out whether it
+arrived (`reconciling.py`).
 
-Parts of different conversations go out side by side, so that a slow place holds up nobody else; the
-account's pacer decides when each may go. Where a platform refuses the form of a part, it gets the
-same words in another one.
+Parts of different conversations are sent at the same time, so that a slow place holds up nobody
+else; the account's pacer decides when each may be sent. If a platform refuses the form of a part,
+the same words are sent in another form.
 """
 
 import asyncio
@@ -63,15 +64,21 @@ from perdure.ports.records.media import MediaLibrary
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.wakes import Topic
 
+# How many parts of one platform are sent at the same time, at most.
 TAKE_MAX = 64
+# How many parts of each platform are taken at a time while the node ends. What was taken is waited
+# for, so that is kept small.
 LAST_TAKE = 8
 EXPIRE_EVERY_S = 60.0
-# How long a preview is given before we look again whether it has ended.
+# A post that must wait for its turn's preview is tried again after this time.
 PREVIEW_S = 0.1
 log = structlog.get_logger("outbox")
 
 
 class OutboxPump:
+    """Takes the parts that are due and sends them, and reconciles those of unknown fate.
+    `is_shared`: other nodes work on the same store."""
+
     def __init__(  # noqa: PLR0913 - what a part may need on its way
         self,
         outbox: Outbox,
@@ -119,22 +126,23 @@ class OutboxPump:
 
     @property
     def sending(self) -> int:
-        """How many parts are on their way to a platform now."""
+        """Return how many parts are being sent to a platform now."""
         return len(self._in_flight)
 
     def stop(self) -> None:
+        """Take no more parts. Those that are being sent go on."""
         self._is_draining = True
         self._lookout.wake()
 
     async def finish(self, within_s: float) -> None:
-        """Before the end: what is due goes out. Nothing begins after that time; what has begun is
-        waited for, or nobody would know whether it arrived. The caller bounds that wait: what is
-        cut short is found attempting by the next life."""
+        """Send what is due before the node ends. After `within_s` nothing more begins, and what has
+        begun is waited for: otherwise nobody would know whether it arrived. The caller bounds that
+        wait; a part that is cut short is found attempting by the next process."""
         deadline_s = self._clock.monotonic_s() + within_s
         while self._surfaces and (left_s := deadline_s - self._clock.monotonic_s()) > 0:
             has_begun = await self._begin(limit=LAST_TAKE)
             if self._asking:
-                # What became of the parts in doubt may make them due.
+                # A part in doubt becomes due when it turns out that it did not arrive.
                 await asyncio.wait(self._asking, timeout=left_s)
             elif not has_begun:
                 break
@@ -155,9 +163,10 @@ class OutboxPump:
                 await self._clock.sleep(1)
 
     async def _begin(self, *, limit: int = TAKE_MAX) -> bool:
-        """Start sending what is due, side by side. False when nothing was."""
+        """Start to send what is due, each part in a task of its own. Returns False if nothing
+        was."""
         for surface in self._reconciler.due():
-            # A platform that takes long to say what it knows holds up no other.
+            # In a task of its own, so that a platform that answers slowly holds up no other.
             task = self._start(self._recover_beside(surface), name=f"reconcile {surface.name}")
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
@@ -167,7 +176,7 @@ class OutboxPump:
             self._in_flight[part.id] = surface.name
             self._idle.clear()
             task = self._start(self._send_safely(surface, part, lease), name=f"send {part.id}")
-            # From outside: cancelled before its first step, a task runs no `finally` of its own.
+            # As a callback: a task that is cancelled before its first step runs no `finally`.
             task.add_done_callback(partial(self._sent_beside, part))
         return bool(taken)
 
@@ -178,17 +187,19 @@ class OutboxPump:
         self._lookout.wake()  # the next part of its conversation may go
 
     async def _wait_until_due(self) -> None:
-        """What was due and not taken waits for room, or for its platform to be reached again."""
+        """Wait until a part is due or something wakes the pump. A part that was due and could not
+        be taken waits for room, or for its platform to be reached again."""
         at_most_s = min(self._poll_s, RECOVER_S) if self._is_shared else self._poll_s
         await self._lookout.wait(await self._outbox.next_due_ms(), at_most_s=at_most_s)
 
     async def recall(self) -> None:
-        """Before anything is sent: know what the process before has asked of each platform."""
+        """Read what the process before has asked of each platform. Call it before anything is
+        sent."""
         for surface in self._surfaces:
             await persist(surface.recall, clock=self._clock)
 
     async def recover(self) -> None:
-        """Find out what became of parts that nobody knows the fate of."""
+        """Find out whether the parts of unknown fate have arrived."""
         for surface in self._reconciler.due():
             await self._reconciler.recover(surface)
 
@@ -200,7 +211,7 @@ class OutboxPump:
         self._lookout.wake()
 
     async def step(self) -> bool:
-        """Send what is due, one part after another. False when nothing was."""
+        """Send what is due, one part after another. Returns False if nothing was."""
         await self.recover()
         lease = self._lease.take()
         taken = await self._take_due()
@@ -209,7 +220,8 @@ class OutboxPump:
         return bool(taken)
 
     async def _take_due(self, *, limit: int = TAKE_MAX) -> list[tuple[Surface, Part]]:
-        """Each platform has room of its own: one that hangs takes none from the others."""
+        """Mark due parts as attempting and return them with their platforms. Each platform has room
+        of its own, so that one that hangs takes none from the others."""
         await self._expire()
         self._lookout.look()
         taken: list[tuple[Surface, Part]] = []
@@ -221,14 +233,16 @@ class OutboxPump:
         return taken
 
     async def _expire(self) -> None:
-        """Now and then: it is a write, and what expires has waited for a day."""
+        """Give up parts that have waited too long. Does so at most once a minute: it is a write,
+        and what expires has waited for much longer than that."""
         now_s = self._clock.monotonic_s()
         if now_s >= self._expire_at:
             await self._tries.expire(older_than_s=self._expire_s)
             self._expire_at = now_s + min(EXPIRE_EVERY_S, self._expire_s / 10)
 
     async def _take(self, adapter: str, room: int) -> list[Part]:
-        """If the answer is lost we hold parts we do not know, none of them sent: give them back."""
+        """Take due parts of one platform. If the answer of the store is lost, this node may hold
+        parts that it does not know. None of them was sent, so they are given back."""
         try:
             return await self._outbox.take(adapter=adapter, limit=room)
         except Ambiguous:
@@ -243,8 +257,8 @@ class OutboxPump:
     async def _send(self, surface: Surface, part: Part, lease: Lease) -> None:
         wait_s = self._wait_s(surface, part)
         if wait_s:
-            # It waits as a row that nobody has tried: if we die meanwhile, it certainly did not
-            # arrive.
+            # The part waits as pending, not as attempting: if the process dies meanwhile, it is
+            # certain that the part did not arrive.
             await self._tries.defer(part, due_in_s=wait_s)
             return
         try:
@@ -253,7 +267,8 @@ class OutboxPump:
             shown = await self._shown(part)
             effect = await self._effect(surface, part, shown)
             if not lease.may_act:
-                # Whoever has it now goes on with it; if that is still us, it is taken anew.
+                # The lease ran out before the platform was called. Another node may have the part
+                # by now; then this write is refused. Otherwise it is taken again.
                 await self._tries.defer(part, due_in_s=0)
                 return
             kept = Receipt(external_id=KEPT)
@@ -264,8 +279,9 @@ class OutboxPump:
             await self._sent(part, receipt)
 
     async def _perform(self, surface: Surface, part: Part, effect: Effect, lease: Lease) -> Receipt:
-        """Ask for it, and where its form is refused, for the same words in another one. A thread
-        that is not there may only not be there yet, so that is tried once more first."""
+        """Ask the platform for an effect. If it refuses the form, ask for the same words in another
+        form. A missing thread may appear a moment later, so the first attempt of a part does not
+        give the thread up."""
         try:
             return await surface.adapter.perform(effect)
         except (Unrenderable, ThreadGone) as error:
@@ -273,15 +289,17 @@ class OutboxPump:
             other = None if is_early else _otherwise(effect, error)
             if other is None:
                 raise
+        # The second request must be made now, so it is counted without asking the pacer.
         surface.pacer.count(part.address.place)
         if not lease.may_act:
-            raise Transient("it was refused in this form, and that took too long to try another")
+            raise Transient("its form was refused, and there was no time left to try another one")
         return await self._perform(surface, part, other, lease)
 
     def _wait_s(self, surface: Surface, part: Part) -> float:
-        """Until its turn has no preview under way, which would appear behind it (an edit may wait
-        for that with its row taken, for it may be repeated), and until the pace allows it. Marks
-        give way to everything else."""
+        """Return how long a part must wait; 0 if it may be sent now. A post waits while its turn's
+        preview is under way, since a preview that comes late would appear behind it. An edit waits
+        for the preview later, as attempting, because an edit may be repeated after a crash. Then
+        every part waits for the pace; reactions give way to everything else."""
         is_post = part.step is DeliveryStep.POST and _follows_previews(part)
         if is_post and part.turn is not None and self._handovers.expected(part.turn):
             return PREVIEW_S
@@ -291,15 +309,16 @@ class OutboxPump:
         return surface.pacer.final_wait_s(part.address.place, pace, part.id)
 
     async def _shown(self, part: Part) -> str:
-        """The final words of a turn wait until its preview hands over. Returns what a native stream
-        has been given, where the part is to finish one."""
+        """Wait until the preview of the part's turn has handed over. Returns the text that a native
+        stream was given if the part finishes one, else an empty string."""
         if part.turn is None or not _follows_previews(part):
             return ""
         return await self._handovers.receive(part.turn, part.receipt)
 
     async def _is_divided(self, surface: Surface, part: Part) -> bool:
-        """Replies to commands, notices and the words of a turn that was given up were put down by
-        those who do not know what fits; what a turn's runner has planned does."""
+        """Divide a part that is too long for its platform, and return whether that was needed. A
+        runner plans parts that fit. Replies to commands, notices and the last words of a turn that
+        was ended from outside are written by store operations, which do not know the limits."""
         if part.step not in (DeliveryStep.POST, DeliveryStep.EDIT):
             return False
         texts = await surface.plan(part.text, part.address)
@@ -314,7 +333,8 @@ class OutboxPump:
         await self._tries.record(part, PartState.SENT, receipt=proof or KEPT)
 
     async def _effect(self, surface: Surface, part: Part, shown: str) -> Effect | None:
-        """What to ask of the platform; None where it cannot do it, and nobody waits for it."""
+        """Return what to ask of the platform. Returns None if there is nothing to delete or to
+        mark, or if the platform cannot do that: nobody waits for it."""
         can = surface.capabilities(part.address)
         match part.step:
             case DeliveryStep.POST | DeliveryStep.BUBBLE:
@@ -349,7 +369,7 @@ class OutboxPump:
         )
 
     async def _upload(self, surface: Surface, part: Part) -> Effect:
-        """A file that cannot be sent is named to the person instead."""
+        """Return the upload of a file, or a post that names the file if it is too large."""
         assert part.media is not None
         media = await self._media.get(part.media, principal=None)
         can = surface.capabilities(part.address)
@@ -381,13 +401,14 @@ class OutboxPump:
                 await surface.heed(error, part.address.place)
                 await self._again(part, error, wait_s)
             case Ambiguous():
+                await surface.heed(error, part.address.place)
                 await self._reconciler.lost(surface, part, error)
             case ThreadGone() if part.attempts == 1:
                 await self._again(part, error, backoff_s(part.attempts))
             case NotFound() if part.step is DeliveryStep.EDIT:
                 await self._tries.post_instead(part, error=error.message)
             case _ if part.step in (DeliveryStep.DELETE, DeliveryStep.REACT):
-                # What cannot be deleted stays, and a mark is no news: nobody waits for it.
+                # Nobody waits for a deletion or a reaction, so its failure is not reported.
                 await self._tries.record(part, PartState.SENT, receipt=KEPT, error=error.message)
             case _:
                 log.warning("a part cannot be delivered", part=part.id, error=error.message)
@@ -399,7 +420,7 @@ class OutboxPump:
 
 
 def _otherwise(effect: Effect, error: Unrenderable | ThreadGone) -> Effect | None:
-    """Return the same words in a form that was not refused yet; None if there is none."""
+    """Return the same words in a form that was not refused yet, or None if there is none."""
     match error, effect:
         case Unrenderable(), Post() | Edit() if not effect.is_plain:
             return msgspec.structs.replace(effect, is_plain=True)
@@ -411,5 +432,6 @@ def _otherwise(effect: Effect, error: Unrenderable | ThreadGone) -> Effect | Non
 
 
 def _follows_previews(part: Part) -> bool:
-    """What only speaks of a turn does not: that may still run for long."""
+    """Tell whether a part must come after its turn's preview, as all final words do. A notice about
+    a turn must not: the turn may still run for long."""
     return part.is_of_turn and not part.is_ahead and part.step is not DeliveryStep.BUBBLE

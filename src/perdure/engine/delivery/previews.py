@@ -1,10 +1,11 @@
-"""Shows turns while they are at work: that something is being typed, and the text as it grows.
+"""Shows turns while they run: the typing signal, and the text as it grows.
 
-Nothing here is truth. A preview renders what is already durable and ends with its attempt. Then it
-hands over to the outbox, once (`handover.py`), which puts the final words in the bubbles' place.
+A preview shows only what is already durable, and ends with its attempt; losing it loses nothing.
+Then it hands over to the outbox, once (`handover.py`), which puts the final words in the place of
+the bubbles.
 
-A preview has three parts: what the text is now (`turn_text.py`), when it may be shown and showing
-it (`showing.py`). What is here joins them: it waits for what the feed tells, and shows.
+A preview uses `turn_text.py`, which computes the text, and `showing.py`, which decides when to show
+it and does so. This module joins the two: it waits for items of the feed, and then shows.
 """
 
 import asyncio
@@ -22,13 +23,14 @@ from perdure.engine.watching.feed import Feed
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.turns import Claimed
 
+# How long previews may go on when the node ends, before they are cancelled.
 LAST_S: Final = 0.5
-# Typing is shown again when this share of the time has passed after which it fades.
+# Typing is shown again after this share of the time for which the signal lasts.
 TYPED_AGAIN: Final = 0.8
 
 
 class Previews:
-    """Owns the previews of the turns that are at work here. `means` is what they share."""
+    """Owns the previews of the turns that run on this node. `means` is what they share."""
 
     def __init__(self, means: Means, handovers: Handovers, feed: Feed, *, start: Start) -> None:
         self._means = means
@@ -38,7 +40,8 @@ class Previews:
         self._shown: dict[TurnId, tuple[TurnPreview, asyncio.Task[None]]] = {}
 
     def begin(self, surface: Surface, claimed: Claimed) -> None:
-        """Show this attempt from now on, until it ends."""
+        """Start to show this attempt. Call it before the attempt says its first word: from then on
+        the outbox waits for the hand-over."""
         turn = claimed.lease.turn
         preview = TurnPreview(
             self._means, surface, claimed, self._feed, after=self._handovers.expected(turn)
@@ -46,7 +49,8 @@ class Previews:
         handover = self._handovers.expect(turn)
         task = self._start(preview.run(), name=f"preview {turn}")
         self._shown[turn] = (preview, task)
-        # From outside: cancelled before its first step, a task runs no `finally` of its own.
+        # As a callback: a task that is cancelled before its first step runs no `finally`, and
+        # without the hand-over the final words would wait in vain.
         task.add_done_callback(lambda _: self._ended(preview, handover))
 
     def _ended(self, preview: "TurnPreview", handover: Handover) -> None:
@@ -57,19 +61,20 @@ class Previews:
         self._handovers.hand_over(handover, preview.shown)
 
     def end(self, turn: TurnId) -> None:
-        """Nobody works on the turn here any more, whether or not it is over."""
+        """End the preview of a turn: this node does not work on it any more, even if the turn is
+        not over."""
         found = self._shown.get(turn)
         if found is not None:
             found[0].end()
 
     def think(self, turn: TurnId) -> None:
-        """The model of this turn is at work and says nothing yet."""
+        """Note that the turn's model was asked and has said nothing yet."""
         found = self._shown.get(turn)
         if found is not None:
             found[0].think()
 
     async def finish(self) -> None:
-        """Let go of everything that is shown, before the platforms are closed."""
+        """End all previews, before the platforms are closed. Cancels those that do not end soon."""
         tasks = [task for _, task in self._shown.values()]
         for preview, _ in self._shown.values():
             preview.end()
@@ -80,7 +85,7 @@ class Previews:
 
 
 class TurnPreview:
-    """One attempt of one turn, as its people see it grow."""
+    """Shows one attempt of one turn while its text grows."""
 
     def __init__(
         self,
@@ -91,7 +96,8 @@ class TurnPreview:
         *,
         after: Handover | None,
     ) -> None:
-        """`after` is of the attempt before, which may have a call under way."""
+        """Begin to listen to the turn's session. `after` is the hand-over of the attempt before,
+        whose last call may still be under way."""
         address = claimed.address
         self._feed = feed
         self._after = after
@@ -103,14 +109,16 @@ class TurnPreview:
         self._line = PlaceInLine(means, claimed.lease, address, self._line_moved)
         self._showing = Showing(means, surface, claimed, pace=self._pace, line=self._line)
         self._has_ended = False
-        # Before the runner's first word.
+        # Subscribed here and not in `run`, so that the runner's first word is not missed.
         self._subscription = feed.subscribe(claimed.lease.session)
 
     @property
     def shown(self) -> ShownPreview:
+        """Return what is handed over to the outbox."""
         return ShownPreview(self._showing.bubbles.streams)
 
     async def run(self) -> None:
+        """Show the text until the attempt is over. Each round shows once and waits for news."""
         if self._after is not None:
             await asyncio.wait({self._after.is_over})
         while not self._text.is_over:
@@ -120,7 +128,7 @@ class TurnPreview:
             for item in await self._subscription.next(min(wait_s, fades_s)):
                 self._text.see(item)
             if self._subscription.is_behind:
-                # We have missed words.
+                # Words were missed, so the text is incomplete; the final words come by the outbox.
                 self._subscription.is_behind = False
                 self._showing.stop()
             self._text.is_over |= self._has_ended
@@ -134,18 +142,18 @@ class TurnPreview:
         self._subscription.nudge()
 
     def close(self) -> None:
-        """Hear of nothing any more."""
+        """Stop listening to the feed and to the line."""
         self._feed.unsubscribe(self._subscription)
         self._line.leave()
 
     def _line_moved(self) -> None:
-        """What waits behind a part that was written about may come now."""
+        """Look again at once: a part of the line has changed, so a bubble may be first now."""
         self._pace.hurry()
         self._subscription.nudge()
 
 
 class _Typing:
-    """Shows that something is being typed, for as long as an attempt runs."""
+    """Keeps the typing signal alive while an attempt runs."""
 
     def __init__(self, surface: Surface, claimed: Claimed, *, clock: Clock) -> None:
         self._surface = surface
@@ -154,7 +162,7 @@ class _Typing:
         self._typed_at = -math.inf
 
     async def show(self) -> float:
-        """Show it if it is about to fade. Returns after how long to look again."""
+        """Show the signal if it is about to fade. Returns after how long to call again."""
         every_s = self._surface.capabilities(self._address).typing_s * TYPED_AGAIN
         if not every_s:
             return math.inf

@@ -1,10 +1,10 @@
-"""Finds out what became of parts whose answer was lost: because the connection broke, or because
-their owner died.
+"""Finds out whether parts have arrived whose answer was lost, because the connection broke or
+because the process that sent them died.
 
-Where the platform still knows our key, a part is sent again under it. Where the platform can be
-asked, it is asked until it can say: a server that is busy now is asked again later, and the part
-stays in doubt meanwhile. Only where nothing can be known it becomes unknown and is shown, never
-blindly sent again. What may be repeated (edits, deletions, marks) is.
+Edits, deletions and reactions are repeated. If the platform still knows the part's key, the part is
+sent again under it. If the platform can be asked, it is asked until it can tell; meanwhile the part
+stays in doubt. Only if nothing can be known the part becomes unknown: it is shown to the operators
+and never sent again blindly.
 """
 
 import math
@@ -31,17 +31,25 @@ from perdure.ports.records.media import MediaLibrary
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.wakes import Topic
 
+# How long until stranded parts are looked for again.
 RECOVER_S: Final = 5.0
-# Final words wait behind a bubble in doubt, so that is not asked about for as long as they are.
+# For how long the platform is asked about a bubble in doubt. Final words wait behind a bubble, so
+# it is given up sooner than they are.
 BUBBLE_S: Final = 60.0
+# How long to wait while a part with the same words is being sent.
 TWIN_S: Final = 1.0
+# A part that is not found may still arrive for so long after it was sent.
 LATE_S: Final = 10.0
+# How often a repeatable part is tried on an adapter that fails unexpectedly.
 BROKEN_TRIES_MAX: Final = 3
 REPEATABLE: Final = (DeliveryStep.EDIT, DeliveryStep.DELETE, DeliveryStep.REACT)
 _DIED_SENDING: Final = "the gateway died while sending; it may have arrived"
 
 
 class Reconciler:
+    """Settles the fate of parts of unknown fate. `is_shared`: other nodes work on the same store,
+    and may die at any time."""
+
     def __init__(  # noqa: PLR0913 - what it takes to find out
         self,
         outbox: Outbox,
@@ -66,9 +74,9 @@ class Reconciler:
         bus.listen(Topic.DOUBTED, lambda adapter: self._look_again(str(adapter), 0))
 
     def due(self) -> list[Surface]:
-        """Return the platforms on which there may be parts to ask about, each to be recovered by
-        the caller. Where others share the store, an owner may go at any time, and its lease
-        outlives it for a while."""
+        """Return the platforms on which there may be parts to ask about. The caller must call
+        `recover` for each of them. If other nodes share the store, a platform is due again after a
+        few seconds: a node may die at any time, and its lease outlives it for a while."""
         now_s = self._clock.monotonic_s()
         due = [
             surface
@@ -82,8 +90,9 @@ class Reconciler:
         return due
 
     async def recover(self, surface: Surface) -> None:
-        """Settle the fate of parts that an owner who is gone left attempting, and of those in
-        doubt."""
+        """Settle the fate of parts that a dead process left attempting, and of those in doubt
+        whose time has come. Raises `Transient` or `Ambiguous` if the store cannot be read or
+        written now."""
         self._asking.add(surface.name)
         try:
             stranded = await self._outbox.stranded(adapter=surface.name)
@@ -106,8 +115,8 @@ class Reconciler:
         self._look_at[adapter] = min(look_at, self._look_at.get(adapter, math.inf))
 
     async def unforeseen(self, part: Part, error: Exception) -> None:
-        """An adapter broke in a way nobody foresaw: the part may have arrived, so it is shown. What
-        may be repeated is, a few times."""
+        """Record that the adapter failed with an unexpected exception. The part may have arrived,
+        so it becomes unknown; one that may be repeated is tried a few times more first."""
         why = f"internal: {type(error).__name__}"
         if part.step in REPEATABLE and part.attempts < BROKEN_TRIES_MAX:
             wait_s = backoff_s(part.attempts)
@@ -116,7 +125,7 @@ class Reconciler:
             await self._tries.record(part, PartState.UNKNOWN, error=why)
 
     async def lost(self, surface: Surface, part: Part, error: Ambiguous) -> None:
-        """The answer to a try just now was lost."""
+        """Settle the fate of a part that was just sent and whose answer was lost."""
         wait_s = backoff_s(part.attempts)
         await self._reconcile(surface, part, error.message, wait_s=wait_s)
 
@@ -133,8 +142,9 @@ class Reconciler:
             await self._tries.record(part, PartState.UNKNOWN, error=without_promise(why))
 
     def _is_key_known(self, part: Part, can: Capabilities) -> bool:
-        """Tell whether the platform still knows the key of a try. Where the clock was set back
-        since, nobody knows how long ago that was."""
+        """Tell whether the platform still remembers the key of the last attempt. If the clock was
+        set back since, nobody knows how long ago that was, so only a platform that never forgets
+        counts."""
         now_ms = self._clock.now_ms()
         is_recent = now_ms - part.changed_at < can.key_s * 1000
         is_known = math.isinf(can.key_s) or not is_ahead(part.changed_at, now_ms)
@@ -144,8 +154,9 @@ class Reconciler:
         held_s = surface.pacer.held_s(part.address.place)
         rivals = await self._outbox.rivals(part)
         if held_s or rivals.has_twin:
-            # A part with the same words is on its way: what we would find may be that one.
-            why = "the platform wants nothing for now" if held_s else "its twin is being sent"
+            # If a part with the same words is being sent, a message that is found may be that one.
+            same = "a part with the same text is being sent"
+            why = "the platform has asked for a pause" if held_s else same
             await self._wait(surface, part, why, held_s or TWIN_S)
             return
         try:
@@ -171,7 +182,8 @@ class Reconciler:
         )
 
     async def _found(self, surface: Surface, part: Part, receipt: Receipt | None) -> None:
-        """What is not there may still be on its way: a call that hangs can be done late."""
+        """Record the answer of the platform. A part that was not found is sent again only after a
+        while: a call that hung may take effect late, and the part would show twice."""
         age_s = (self._clock.now_ms() - part.changed_at) / 1000
         if receipt is not None:
             await self._tries.record(part, PartState.SENT, receipt=receipt.external_id)
@@ -181,7 +193,7 @@ class Reconciler:
             await self._tries.record(part, PartState.PENDING)
 
     async def _wait(self, surface: Surface, part: Part, why: str, wait_s: float) -> None:
-        """Ask again later, as long as anybody waits for the part."""
+        """Leave the part in doubt and ask again later. Gives up once the part is too old."""
         patience_s = BUBBLE_S if part.step is DeliveryStep.BUBBLE else self._expire_s
         if self._clock.now_ms() - part.created_at > patience_s * 1000:
             await self._give_up(part, Transient(why))

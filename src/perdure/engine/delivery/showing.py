@@ -1,9 +1,9 @@
-"""Shows the growing text of one attempt, by the best way its platform has.
+"""Shows the growing text of one attempt, in the best way that its platform has.
 
-Three things decide: the pace of the place (`PreviewPace`), the line of the conversation, in which
-nothing may appear before everything that was said earlier (`PlaceInLine`), and the bubbles that are
-there already (`Showing`, with `bubbles.py`). The latest text wins, and at most one call is made at
-a time. Nothing here is truth: what could not be shown comes with the final words.
+Three things decide what is shown: the pace of the place (`PreviewPace`), the line of the
+conversation, in which nothing may appear before what was said earlier (`PlaceInLine`), and the
+bubbles that exist already (`Showing`, with `bubbles.py`). Always the latest text is shown, by one
+call at a time. A preview may fail without loss: the text comes with the final words.
 """
 
 from collections.abc import Callable
@@ -24,18 +24,22 @@ from perdure.ports.system.clock import Clock
 from perdure.ports.turns.turns import Claimed, TurnLease
 from perdure.ports.turns.wakes import Topic, WakeKey
 
+# How long to wait if there is nothing to show; new text ends this wait.
 QUIET_S: Final = 20.0
+# A draft that does not change is shown again after this time.
 DRAFT_S: Final = 20.0
-# How long a bubble waits in its line before it looks again, if nobody tells it to; another node may
-# have delivered what stood before it.
+# How long a bubble waits in its line before it looks again without being woken. Another node, which
+# cannot wake this one, may have delivered what stood before it.
 LINE_S: Final = 2.0
-REFUSED_S: Final = 3.0
+# How long to show nothing after the platform has refused how a text was written, or did not answer.
+FAILED_S: Final = 3.0
+# How many times longer the pauses between two previews may become.
 SLOWNESS_MAX: Final = 16
 log = structlog.get_logger("previews")
 
 
 class PreviewPace:
-    """When the text of one attempt may be shown next."""
+    """Decides when the text of one attempt may be shown next."""
 
     def __init__(self, surface: Surface, address: Address, *, clock: Clock) -> None:
         self._surface = surface
@@ -46,41 +50,41 @@ class PreviewPace:
 
     @property
     def left_s(self) -> float:
+        """Return how long the pause still lasts; 0 or less if it is over."""
         return self._not_before - self._clock.monotonic_s()
 
     def pause(self, seconds: float) -> float:
-        """Show nothing for so long, which is returned."""
+        """Show nothing for so many seconds. Returns them."""
         self._not_before = self._clock.monotonic_s() + seconds
         return seconds
 
-    def pause_until_moved(self) -> float:
-        """Show nothing before the line has moved. Returns after how long to look again."""
-        self._not_before = float("inf")
-        return QUIET_S
-
     def hurry(self) -> None:
-        """Forget the pause."""
+        """End the pause at once."""
         self._not_before = 0.0
 
     def wait_s(self) -> float:
-        """Return how long the place wants no preview; 0 if one may be shown, and is counted."""
+        """Return how long the place takes no preview; 0 if one may be shown now, and it is counted
+        then."""
         pace = self._surface.capabilities(self._address).pace
         return self._surface.pacer.wait_s(self._address.place, pace, Rank.PREVIEW)
 
     def pause_after_preview(self) -> float:
+        """Show nothing for the least time between two previews. Returns that time."""
         pace = self._surface.capabilities(self._address).pace
         return self.pause(pace.preview_s * self._slowness)
 
     async def slow_down(self, error: Transient) -> float:
-        """The server's wait holds for all that goes there; our own pace gets slower as well."""
+        """Keep the wait that the server has named, and show previews half as often from now on.
+        Returns after how long to look again."""
         await self._surface.heed(error, self._address.place)
         self._slowness = min(self._slowness * 2, SLOWNESS_MAX)
         return self.pause(max(error.retry_after_s or 0, 1.0))
 
 
 class PlaceInLine:
-    """Whether everything that was said before in the conversation has been delivered. `moved` is
-    called when something was written about a part of it, once for each look."""
+    """Finds out whether everything that was said earlier in the conversation has been delivered. If
+    not, `moved` is called once when a part of that line has changed. `has_moved`: it was called
+    since the last look."""
 
     def __init__(
         self, means: Means, lease: TurnLease, address: Address, moved: Callable[[], None]
@@ -92,9 +96,11 @@ class PlaceInLine:
         self.has_moved = False
 
     async def is_first(self) -> bool:
-        """Look. If something is on its way, whoever delivers it lets us know."""
+        """Tell whether nothing in the line is on its way. If something is, `moved` is called after
+        the next change."""
         self.has_moved = False
         self.leave()
+        # Listens before it reads: a change during the read must not be missed.
         self._means.bus.listen(Topic.LINES, self._hear, key=self._address)
         may_show = partial(self._means.outbox.may_show, self._lease)
         is_first = await persist(may_show, clock=self._means.clock)
@@ -103,6 +109,7 @@ class PlaceInLine:
         return is_first
 
     def leave(self) -> None:
+        """Stop listening for changes."""
         self._means.bus.leave(Topic.LINES, self._hear, key=self._address)
 
     def _hear(self, _: WakeKey) -> None:
@@ -112,7 +119,7 @@ class PlaceInLine:
 
 
 class Showing:
-    """Shows what it is given. `bubbles` are the messages in which the text grows."""
+    """Shows the text it is given. `bubbles` are the messages in which the text grows."""
 
     def __init__(
         self,
@@ -135,7 +142,7 @@ class Showing:
         self._is_over = False
 
     def stop(self) -> None:
-        """Show nothing any more, whatever comes: the final words come by the outbox."""
+        """Show nothing any more; the final words come by the outbox."""
         self._is_over = True
 
     async def show(self, text: str, streaming: Streaming) -> float:
@@ -156,16 +163,19 @@ class Showing:
             return 0.01
         except Transient as error:
             return await self._pace.slow_down(error)
-        except Unrenderable as error:
-            # What follows may make it whole again; the final words go out in any form.
+        except (Unrenderable, Ambiguous) as error:
+            # More text may repair the markdown, a preview of unknown fate may be repeated with the
+            # latest text, and the final words are sent in any form.
             log.debug("a preview was not taken", turn=self._turn, error=error.message)
-            return self._pace.pause(REFUSED_S)
-        except (Ambiguous, Permanent, Rejected, Conflict) as error:
+            return self._pace.pause(FAILED_S)
+        except (Permanent, Rejected, Conflict) as error:
             log.info("a preview was not shown", turn=self._turn, error=error.message)
-            return self._pace.pause_until_moved()
+            self.stop()
+            return QUIET_S
 
     async def _preview(self, text: str, streaming: Streaming) -> float:
-        """Bring one bubble up to date: the first that shows something else."""
+        """Update the first bubble that does not show its piece of the text. Returns how long to
+        wait before looking again."""
         for index, piece in enumerate(await self._pieces(text, streaming)):
             known = self.bubbles.known
             bubble = known[index] if index < len(known) else None
@@ -183,7 +193,8 @@ class Showing:
         return DRAFT_S if streaming is Streaming.DRAFT else QUIET_S
 
     async def _go_ahead(self, text: str) -> float:
-        """What stands whatever follows goes out like any other part."""
+        """Add the parts that no later text can change to the outbox, which sends them like any
+        other part."""
         parts = await self._surface.plan_ahead(text, self._address)
         if len(parts) > self._ahead:
             go_ahead = partial(self._means.outbox.go_ahead, self._lease, parts)
@@ -194,13 +205,13 @@ class Showing:
         return QUIET_S  # more text wakes us before that
 
     def _fades(self, bubble: GrowingBubble, streaming: Streaming) -> bool:
-        """A draft is gone after half a minute: one that does not change is shown again."""
+        """Tell whether an unchanged draft must be shown again, before the platform removes it."""
         age_s = self._means.clock.monotonic_s() - bubble.shown_at
         return streaming is Streaming.DRAFT and age_s >= DRAFT_S
 
     async def _pieces(self, text: str, streaming: Streaming) -> tuple[str, ...]:
-        """What each bubble is to show. A native stream takes the text as it is, for it only grows;
-        a draft is one, so it shows the end."""
+        """Return what each bubble shows. A native stream takes the text unhealed, since its text
+        can only grow. There is one draft at most, so it shows the last piece."""
         is_native = streaming is Streaming.NATIVE
         pieces = await self._surface.plan_bubbles(text, self._address, is_healed=not is_native)
         return pieces[-1:] if streaming is Streaming.DRAFT else pieces

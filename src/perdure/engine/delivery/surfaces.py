@@ -1,7 +1,7 @@
-"""The platforms of this gateway, as delivery sees them: what each can do, and at what pace.
+"""Holds the platforms of this gateway for delivery: what each can do, and at what pace.
 
-A server that says "unsupported" lowers what we ask of that account. It is remembered for as long as
-the process lives: the next start asks once again, for servers learn.
+If a server answers "unsupported", that way of streaming is not used for its account any more. The
+process remembers this while it lives; the next start tries again, because servers are updated.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from perdure.domain.delivery import (
     Display,
     Streaming,
     lowered,
-    plan,
     plan_ahead,
+    plan_parts,
     plan_reply,
 )
 from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
@@ -28,15 +28,17 @@ from perdure.ports.delivery.pacing import Pacing
 from perdure.ports.platform.adapter import ACCOUNT_WAIT, Adapter
 from perdure.ports.system.clock import Clock
 
+# A text that is longer than this is parsed in a thread.
 LONG_TEXT: Final = 4_000
 # The longest window of a platform's published limits.
 LATELY_S: Final = 60.0
+# The least time that is assumed between two edits of a bubble by the process before.
 PREVIEWS_APART_S: Final = 0.1
 log = structlog.get_logger("platforms")
 
 
 class _PartPlan(Protocol):
-    """How a text becomes parts."""
+    """Describes a function that plans the parts of a text."""
 
     def __call__(
         self, text: str, capabilities: Capabilities, *, size: Callable[[str], int]
@@ -44,7 +46,8 @@ class _PartPlan(Protocol):
 
 
 class Surface:
-    """One account. `is_open` while the platform can be reached."""
+    """Holds one account of a platform, with its pace. `is_open` is true while the platform can be
+    reached."""
 
     def __init__(self, adapter: Adapter, display: Display, pacing: Pacing, *, clock: Clock) -> None:
         self.adapter = adapter
@@ -59,19 +62,24 @@ class Surface:
         return self.adapter.name
 
     def capabilities(self, address: Address) -> Capabilities:
+        """Return what the platform can do at this address, without the ways of streaming that its
+        server does not know."""
         return lowered(self.adapter.capabilities(address), self._unsupported)
 
     def streaming(self, address: Address) -> Streaming:
+        """Return how a growing answer is shown at this address."""
         if not self.display.has_stream:
             return Streaming.NONE
         return self.capabilities(address).streaming
 
     def lower(self, streaming: Streaming) -> None:
+        """Stop using a way of streaming that the server does not know."""
         self._unsupported |= {streaming}
 
-    async def heed(self, error: Transient, place: str) -> None:
-        """Ask nothing there during a wait that the server has named, in this process or the next;
-        and nothing of the whole account where the wait is for that."""
+    async def heed(self, error: Transient | Ambiguous, place: str) -> None:
+        """Keep the wait that the server has named, if it has named one: nothing is sent to the
+        place, or by the whole account if the wait is for that, until it is over. It is stored, so
+        that it holds after a restart too."""
         wait_s = error.retry_after_s
         if not wait_s:
             return
@@ -83,8 +91,8 @@ class Surface:
             log.warning("a wait was not stored, so a restart forgets it", error=failure.message)
 
     async def recall(self) -> None:
-        """Go on at the pace of the process before. How often it has changed its bubbles nobody
-        wrote down, so it is assumed to have been as often as it could."""
+        """Continue at the pace of the process before. The edits of its bubbles are not stored, so
+        each bubble is assumed to have been edited as often as the pace allows."""
         known = await self._pacing.lately(adapter=self.name, within_s=LATELY_S)
         for hold in known.holds:
             self.pacer.hold(hold.place or None, hold.left_s)
@@ -100,8 +108,8 @@ class Surface:
         self.pacer.recall(agos_s)
 
     async def show_typing(self, address: Address) -> bool:
-        """Show that something is being done there. Returns False if the pace did not allow it.
-        Nothing depends on it, so a failure is for the log."""
+        """Show the typing signal at an address. Returns False if the pace did not allow it. Nothing
+        depends on the signal, so a failure is only logged."""
         if self.pacer.wait_s(address.place, self.capabilities(address).pace, Rank.SIGNAL):
             return False
         try:
@@ -114,25 +122,28 @@ class Surface:
         return True
 
     async def plan(self, text: str, address: Address) -> tuple[str, ...]:
-        """The parts of a text that is said about a turn, or without one."""
-        return await self._planned(plan, text, address)
+        """Return the parts of a text that is not a turn's reply: a notice, or a command's
+        reply."""
+        return await self._planned(plan_parts, text, address)
 
     async def plan_reply(self, text: str, address: Address) -> tuple[str, ...]:
-        """The parts of a turn's whole text."""
+        """Return the parts of a turn's whole text."""
         return await self._planned(plan_reply, text, address)
 
     async def plan_ahead(self, text: str, address: Address) -> tuple[str, ...]:
-        """The parts of a growing answer that can go ahead of the rest."""
+        """Return the leading parts of a growing answer that can be sent before the rest."""
         return await self._planned(plan_ahead, text, address)
 
     async def plan_bubbles(
         self, text: str, address: Address, *, is_healed: bool
     ) -> tuple[str, ...]:
-        """What is to be shown of a text that is not whole yet."""
-        return await self._planned(_healed_plan if is_healed else plan, text, address)
+        """Return what each bubble shows of a text that is not whole yet. With `is_healed`, markdown
+        that is still open at the end is closed."""
+        return await self._planned(_healed_plan if is_healed else plan_parts, text, address)
 
     async def _planned(self, how: _PartPlan, text: str, address: Address) -> tuple[str, ...]:
-        """A long text takes a while to parse, which is not the loop's to spend."""
+        """Plan the parts of a text. A long text takes a while to parse, so that is done in a thread
+        and does not hold up the event loop."""
         work = partial(how, text, self.capabilities(address), size=self.adapter.size)
         return await asyncio.to_thread(work) if len(text) > LONG_TEXT else work()
 
@@ -140,14 +151,16 @@ class Surface:
 def _healed_plan(
     text: str, capabilities: Capabilities, *, size: Callable[[str], int]
 ) -> tuple[str, ...]:
-    # Its parser takes a while to import, and many gateways have no platform.
+    # Imported here because the parser takes a while to import, and a gateway without a platform
+    # does not need it.
     from perdure.domain.markdown.heal import heal  # noqa: PLC0415
 
-    return plan(heal(text), capabilities, size=size)
+    return plan_parts(heal(text), capabilities, size=size)
 
 
 class Surfaces:
-    """By the name of their adapter. Over HTTP there is none: clients read the journal."""
+    """Holds the platforms by the name of their adapter. HTTP has none: its clients read the
+    journal."""
 
     def __init__(
         self,
@@ -169,6 +182,8 @@ class Surfaces:
         return bool(self._surfaces)
 
     def of(self, address: Address) -> Surface | None:
+        """Return the platform of an address, or None for HTTP and for platforms that are not
+        configured."""
         return self._surfaces.get(address.adapter)
 
     def named(self, name: str) -> Surface:

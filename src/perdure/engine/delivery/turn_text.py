@@ -1,4 +1,5 @@
-"""What the people of a running turn are to read right now, folded from what was published of it."""
+"""Computes the text that people see of a running turn, from the events and deltas published for
+it."""
 
 from perdure.domain.delivery import Display, Streaming
 from perdure.domain.ids import CallId, MessageId
@@ -16,7 +17,8 @@ from perdure.ports.turns.turns import Claimed
 
 
 class TurnText:
-    """Begins with what earlier attempts have said. `is_over` once this attempt has ended."""
+    """Holds what a running turn has said so far, earlier attempts included, and what it is doing.
+    `is_over` becomes true when this attempt has ended."""
 
     def __init__(self, claimed: Claimed, display: Display) -> None:
         self._turn = claimed.lease.turn
@@ -28,10 +30,11 @@ class TurnText:
         self.is_over = False
         for recorded in claimed.events:
             self.see(recorded)
+        # An earlier attempt may have ended with an interruption; this attempt has just begun.
         self.is_over = False
 
     def see(self, item: FeedItem) -> None:
-        """Take in what was published in the session of the turn."""
+        """Apply what was published in the turn's session. Ignores other turns."""
         if item.turn != self._turn:
             return
         if isinstance(item, Delta):
@@ -56,14 +59,15 @@ class TurnText:
                 pass
 
     def think(self) -> None:
-        """The model is at work and says nothing yet."""
+        """Note that the model was asked and has said nothing yet."""
         self._is_thinking = True
 
     def now(self, streaming: Streaming) -> str:
-        """Return what is to be read, with what is being done where that may stand for a while."""
+        """Return the text to show: what was said, and, where a message can be changed later, what
+        the turn is doing."""
         said = "\n\n".join(text for text in self._texts.values() if text.strip())
         if streaming in (Streaming.NATIVE, Streaming.APPEND):
-            return said  # it only grows, so nothing may stand there for a while
+            return said  # such a message only grows, so a status in it could not be removed again
         working = list(dict.fromkeys(self._tools.values())) if self._display.has_tools else []
         if self._is_thinking and self._display.has_reasoning:
             working.append("thinking")

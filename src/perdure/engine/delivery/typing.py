@@ -1,4 +1,4 @@
-"""Shows on platforms that something is being done for turns that have not begun."""
+"""Shows the typing signal on platforms for turns that have not begun yet."""
 
 import asyncio
 import math
@@ -15,6 +15,8 @@ async def _type(surface: Surface, address: Address) -> None:
 
 
 class Typing:
+    """Keeps the typing signal alive at a changing set of addresses."""
+
     def __init__(self, surfaces: Surfaces, *, clock: Clock, start: Start) -> None:
         self._surfaces = surfaces
         self._clock = clock
@@ -23,7 +25,8 @@ class Typing:
         self._calls: dict[Address, asyncio.Task[None]] = {}
 
     def show(self, addresses: Iterable[Address]) -> float:
-        """Show it at these addresses and nowhere else. Returns after how long it fades."""
+        """Show the signal at these addresses, and stop renewing it at all others. Returns after how
+        long to call again, before the first signal fades."""
         wanted = dict.fromkeys(addresses)
         self._typed_s = {key: at for key, at in self._typed_s.items() if key in wanted}
         return min((self._show_at(address) for address in wanted), default=math.inf)
@@ -39,7 +42,7 @@ class Typing:
         if left_s > 0:
             return left_s
         if address not in self._calls:
-            # A platform that hangs must not hold up whoever waits for it.
+            # In a task of its own, so that a platform that hangs does not hold up the caller.
             self._typed_s[address] = self._clock.monotonic_s()
             task = self._start(_type(surface, address), name=f"typing {address.name}")
             self._calls[address] = task
@@ -47,7 +50,7 @@ class Typing:
         return every_s
 
     async def finish(self) -> None:
-        """Let go of the calls that are under way."""
+        """Cancel the calls that are under way."""
         tasks = list(self._calls.values())
         for task in tasks:
             task.cancel()

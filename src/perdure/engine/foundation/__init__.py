@@ -1,2 +1,2 @@
-"""What every part of the engine stands on: tasks, waits, leases, wake-ups, and writes that are
-tried again."""
+"""Holds what every part of the engine uses: tasks, waits, leases, wake-ups, and writes that are
+retried."""

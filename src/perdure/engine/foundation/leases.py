@@ -1,17 +1,17 @@
-"""Leases: until when this process may act on what it holds.
+"""Tells until when this process may act on the rows it has taken.
 
-A process that stands still for longer than its lease loses what it holds: another one finds it and
-goes on with it. When the first is awake again, it must not do what the other has done. So whoever
-is about to send, edit, fetch or ask a model asks its lease first, and awaits nothing between that
-question and the act.
+A process that stands still for longer than its lease loses its rows: another process finds them and
+continues the work. When the first process runs again, it must not repeat what the other has done.
+So code that is about to send, edit, fetch or call a model checks its lease first, and awaits
+nothing between the check and the act.
 
-The store refuses late writes by itself (`ports/turns.Lease` is what they carry). What is asked here
-is about effects outside of it, which nobody can refuse.
+The store refuses late writes by itself, since they carry an epoch (`TurnLease` in
+`ports/turns/turns.py`). The leases here guard effects outside the store, which nobody can refuse.
 
-Where several processes share a store, a lease has a deadline, measured from before the write that
-took or renewed it: the process may stand still during that write. Both clocks are asked, because
-while a machine sleeps only the wall clock goes on. Where the store has one owner (SQLite), holding
-its file is the lease, and it has no deadline.
+Where several processes share a store, a lease has a deadline. It is measured from before the write
+that took or renewed the lease, because the process may stand still during that write. Both clocks
+are read, because only the wall clock advances while a machine sleeps. Where the store has one owner
+(SQLite), holding the database file is the lease, and there is no deadline.
 """
 
 import asyncio
@@ -20,21 +20,25 @@ from typing import Final, NamedTuple
 
 from perdure.ports.system.clock import Clock
 
-# An act that has begun reaches its platform or model within this time.
+# A lease counts as over this long before its end, since a call that was begun in time needs up to
+# this long to reach its platform or model.
 MARGIN_S: Final = 5.0
-# The node's lease was renewed within this time when something was taken under it.
+# The node's lease may have been renewed up to this long before something was taken under it, so a
+# row's lease is counted as shorter by this much.
 BEATS_APART_S: Final = 5.0
 
 
 class Instant(NamedTuple):
-    """A moment on the clock that never jumps, and on the one that goes on in a machine's sleep."""
+    """Holds one moment on both clocks: the monotonic clock never jumps, and the wall clock advances
+    while the machine sleeps."""
 
     monotonic_s: float
     wall_ms: int
 
 
 class Lease:
-    """The right to act on what was taken in one go. Ask for it before taking: `NodeLease.take`."""
+    """Grants the right to act on rows that were taken together. Get it from `NodeLease.take` before
+    the rows are taken, so that the time of the taking write counts too."""
 
     def __init__(self, node: "NodeLease", *, lasts_s: float) -> None:
         self._node = node
@@ -44,60 +48,62 @@ class Lease:
 
     @property
     def may_act(self) -> bool:
-        """Tell whether what was taken can still be ours."""
+        """Tell whether the rows can still belong to this process."""
         is_same_term = self._term == self._node.term and self._node.may_act
         return is_same_term and self._node.passed_s(self._began) < self._lasts_s
 
 
 class NodeLease:
-    """The lease of this process on the store, renewed by its heartbeat. All that the process has
-    taken is held under it. `term` grows whenever the lease was lost: what was taken before that is
-    not ours any more."""
+    """Holds the lease of this process on the store, which its heartbeat renews. Every row that the
+    process has taken depends on it. `term` grows each time the lease is lost: rows that were taken
+    in an earlier term no longer belong to this process."""
 
     def __init__(self, clock: Clock, *, lease_s: float | None) -> None:
-        """`lease_s` is how long the store's leases last; None where they have no end."""
+        """Begin without a deadline. `lease_s` is how long the store's leases last; None if they
+        do not end."""
         self._clock = clock
         self._lease_s = math.inf if lease_s is None else lease_s
-        # Before the first heartbeat nobody counts.
+        # None until the node has joined: until then there is no deadline.
         self._began: Instant | None = None
         self._is_lost = False
         self._renewed = asyncio.Event()
         self.term = 0
 
     def now(self) -> Instant:
+        """Return the present moment on both clocks."""
         return Instant(self._clock.monotonic_s(), self._clock.now_ms())
 
     def passed_s(self, since: Instant) -> float:
-        """Return how long ago that was, by the clock that has gone further."""
+        """Return how long ago `since` was, by the clock that has advanced further."""
         now = self.now()
         by_the_wall_s = (now.wall_ms - since.wall_ms) / 1000
         return max(now.monotonic_s - since.monotonic_s, by_the_wall_s)
 
     def renew(self, began: Instant) -> None:
-        """Take note of a heartbeat that was committed. `began` is from before its write."""
+        """Renew the lease after a committed heartbeat. `began` was read before its write."""
         self._began = began
         self._is_lost = False
         self._renewed.set()
 
     def lose(self) -> None:
-        """Take note that the store does not know this lease any more."""
+        """Record that the store no longer knows this lease. Nothing may act until `renew`."""
         self.term += 1
         self._is_lost = True
 
     @property
     def may_act(self) -> bool:
-        """Tell whether what this process has under way can still be its own."""
+        """Tell whether the lease still lasts, so that work under way can still be ours."""
         if self._is_lost:
             return False
         return self._began is None or self.passed_s(self._began) < self._lease_s - MARGIN_S
 
     def take(self) -> Lease:
-        """Return a lease for what is about to be taken."""
+        """Return a lease for rows that are about to be taken."""
         return Lease(self, lasts_s=self._lease_s - BEATS_APART_S - MARGIN_S)
 
     async def held(self) -> None:
-        """Return as soon as the process may act. A lease that has run out is renewed by the next
-        heartbeat, or found to be lost: then whoever waits here is cancelled."""
+        """Wait until the process may act. The next heartbeat renews a lease that has run out, or
+        finds that it is lost; in that case the turn that waits here is cancelled."""
         while not self.may_act:
             self._renewed.clear()
             await self._renewed.wait()

@@ -1,8 +1,8 @@
-"""Gives memory back when a node has come to rest.
+"""Gives memory back to the system when a node has become quiet.
 
-Busy hours fill caches and leave holes in the heap. While turns run that is reused; at rest it is
-only taken from others on the same machine. Nothing is looked for while nothing happens: each turn
-that ends, and each cache that has dropped something, asks for one look once it has been quiet.
+Busy hours fill caches and leave holes in the heap. Running turns reuse that memory; in a quiet node
+it is only missing for other programs on the same machine. An idle node does no work here: each turn
+that ends, and each cache that has dropped something, asks for one trim after the next quiet period.
 """
 
 import asyncio
@@ -12,14 +12,15 @@ from typing import Final
 from perdure.engine.foundation.timed_waits import happens_within
 from perdure.ports.system.clock import Clock
 
+# Memory is trimmed when nothing has stirred for this long.
 QUIET_S: Final = 10.0
-# A node that is never quiet for so long gives back all the same, not more often than this.
+# A node that is never quiet is trimmed anyway, at most once in this time.
 BUSY_S: Final = 600.0
 
 
 class MemoryTrim:
-    """`shrink` empties the caches of the store; `give_back` then returns to the system what is
-    free, and may block for a moment."""
+    """Trims memory after activity. `shrink` empties the caches of the store; `give_back` then
+    returns free memory to the system. It may block, so it runs in a thread."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class MemoryTrim:
         self._stirred_s = 0.0
 
     def stir(self) -> None:
-        """Take note that something was done, or let go of, that took memory."""
+        """Ask for a trim: something that used memory has ended or was dropped."""
         self._stirred_s = self._clock.monotonic_s()
         self._stirred.set()
 
@@ -52,7 +53,7 @@ class MemoryTrim:
                 await happens_within(self._over, within_s=left_s)
             if self._over.is_set():
                 return
-            # Whoever stirs from now on is looked after the next time.
+            # Cleared before the trim: activity during the trim asks for the next one.
             self._stirred.clear()
             await self._shrink()
             await asyncio.to_thread(self._give_back)

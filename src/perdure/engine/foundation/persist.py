@@ -1,13 +1,13 @@
-"""One table decides what happens when the store does not take a write.
+"""Decides what happens when the store does not take a write. This table is the whole decision:
 
-| it said     | did it happen | we                                            |
+| error       | did it happen | what we do                                    |
 |-------------|---------------|-----------------------------------------------|
-| `Transient` | no            | wait and try again, until we are let go of    |
-| `Ambiguous` | maybe         | look; if it is not there, try again           |
-| the rest    | no            | give up: the caller must know                 |
+| `Transient` | no            | wait and try again, until cancelled           |
+| `Ambiguous` | maybe         | read; if the write is not stored, try again   |
+| the rest    | no            | give up: raise it to the caller               |
 
-A turn never goes on past a write that is not durable, so waiting here loses nothing: what could not
-be stored has not been shown.
+A turn never continues past a write that is not durable, so waiting here loses nothing: text that
+could not be stored has not been shown.
 """
 
 import asyncio
@@ -20,19 +20,20 @@ from perdure.domain.errors import Ambiguous, Transient
 from perdure.ports.system.clock import Clock
 
 T = TypeVar("T")
-# The message of a cancellation that ends everything at once, as a kill would.
+# The message of a cancellation that waits for nothing, so that work ends as after a kill.
 LET_GO: Final = "let go"
+# The pauses before each new try; the last one repeats.
 WAITS_S = (0.05, 0.2, 1.0, 2.0, 5.0)
 log = structlog.get_logger("store")
 
 
 async def to_its_end(work: Coroutine[object, object, T], then: Callable[[T], None]) -> None:
-    """Do work that must not be left half-way, and `then` what follows from its result.
+    """Finish `work` even if the caller is cancelled, then call `then` with its result.
 
-    Whoever is cancelled meanwhile waits for the work and is cancelled afterwards. Left alone, the
-    work would go on without anybody who hears how it ends. A failure of the work goes first: it
-    says that there is nothing left to cancel. Only a cancellation that says `LET_GO` does not wait:
-    the process ends, and the next one finds out what is stored.
+    A caller that is cancelled meanwhile waits for the work and is cancelled afterwards. Otherwise
+    the work would continue and nobody would learn how it ended. If the work fails, its error is
+    raised instead of the cancellation. Only a cancellation with the message `LET_GO` does not wait:
+    the process ends, and the next one reads from the store whether the work took effect.
     """
     task = asyncio.ensure_future(work)  # noqa: TID251 - it ends below
     cancelled: asyncio.CancelledError | None = None
@@ -55,8 +56,9 @@ async def persist(
     clock: Clock,
     happened: Callable[[], Awaitable[T | None]] | None = None,
 ) -> T:
-    """Write until it is durable. `happened` looks for the result of a write of unknown fate;
-    without it the write must be one that may be repeated."""
+    """Repeat a write until it is durable, and return its result. `happened` reads the store after
+    an `Ambiguous` write and returns its result if it took effect; without `happened` the write must
+    be safe to repeat. Raises every error that is neither `Transient` nor `Ambiguous`."""
     tries = 0
     while True:
         try:
@@ -68,6 +70,6 @@ async def persist(
                     return found
             wait_s = WAITS_S[min(tries, len(WAITS_S) - 1)]
             tries += 1
-            # Not a warning: the node says once that its store is in trouble, not for each write.
+            # Not a warning: the node reports once that its store is in trouble, not per write.
             log.debug("store did not take a write", error=error.message, wait_s=wait_s)
             await clock.sleep(wait_s)

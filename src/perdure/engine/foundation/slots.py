@@ -1,4 +1,5 @@
-"""Slots that people share: for whoever waits, the next one is free of those who have more."""
+"""Shares a number of slots between people: the next free slot goes to the waiting person who holds
+the fewest."""
 
 import asyncio
 from collections import Counter, deque
@@ -10,7 +11,7 @@ from perdure.domain.people.sharing import FairShares, fairly
 
 
 class Slots:
-    """So many slots for all, and at most so many for one person."""
+    """Hands out `count` slots in total, and at most `most` of them to one person."""
 
     def __init__(self, count: int, *, most: int) -> None:
         self._free = count
@@ -20,7 +21,7 @@ class Slots:
 
     @asynccontextmanager
     async def slot(self, who: PrincipalId) -> AsyncIterator[None]:
-        """Hold a slot, after waiting for it if need be."""
+        """Hold a slot while the block runs, after waiting for one if necessary."""
         await self._take(who)
         try:
             yield
@@ -37,7 +38,8 @@ class Slots:
             if given.cancelled():
                 self._waiting.remove((who, given))
             else:
-                self._give_back(who)  # it was given in the same moment
+                # The slot was handed out before the cancellation arrived: pass it on.
+                self._give_back(who)
             raise
 
     def _give_back(self, who: PrincipalId) -> None:

@@ -1,8 +1,9 @@
-"""Owns every task of the process, and its end.
+"""Owns every task of the process, and ends them.
 
-Nothing else starts tasks and nothing else catches what nobody foresaw: a unit of work that fails in
-an unforeseen way is logged, answered with what its owner asked for, and never takes its neighbours
-along. Shutdown has three phases: stop taking, finish or park, close.
+Only this module starts tasks that outlive the function which starts them, and only this module
+catches unexpected exceptions. A unit of work that fails unexpectedly is logged, its owner's failure
+callback is called, and other work goes on.
+Shutdown has three phases: stop taking work, finish or park what runs, close.
 """
 
 import asyncio
@@ -14,12 +15,13 @@ import structlog
 from perdure.engine.foundation.persist import LET_GO
 from perdure.ports.system.clock import Clock
 
-# How long a pump rests that has stumbled.
+# How long a pump pauses after an unexpected failure.
 REST_S: Final = 1.0
-# It works again when it has not stumbled for so long.
+# A pump counts as working again when it has not failed for this long.
 STEADY_S: Final = 3 * REST_S
-# How often, and with which pauses, a task is cancelled that does not end with it: a runner writes
-# down once that it was interrupted, and a task group that is failing may swallow a cancellation.
+# How often, and with which pauses, a task is cancelled until it ends. One time is not always
+# enough: a runner that is cancelled first stores that it was interrupted, and a task group that is
+# failing may swallow a cancellation.
 LET_GO_TIMES: Final = 5
 LET_GO_PAUSE_S: Final = 0.05
 log = structlog.get_logger("supervisor")
@@ -34,7 +36,7 @@ class Start(Protocol):
 
 
 class Supervisor:
-    """Use as a context manager: leaving it waits for every task it owns."""
+    """Starts tasks and owns them. Use it as a context manager: leaving it waits for every task."""
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
@@ -48,14 +50,17 @@ class Supervisor:
         await self._group.__aexit__(*error)  # type: ignore[arg-type]
 
     def start(self, work: Coroutine[object, object, None], *, name: str) -> "asyncio.Task[None]":
+        """Run `work` as a task. An exception of it is logged and ends only this task. Raises
+        `RuntimeError` when the process is ending."""
         guarded = self._guarded(work, name)
         try:
             task = self._group.create_task(guarded, name=name)
-        except RuntimeError:  # everything is coming to its end, and nothing begins any more
+        except RuntimeError:  # the task group is ending and takes no more tasks
             guarded.close()
             work.close()
             raise
-        # Cancelled before its first step, a task never comes to what it was to await.
+        # A task that is cancelled before its first step never awaits `work`. Closing the coroutine
+        # avoids the warning that it was never awaited.
         task.add_done_callback(lambda _: work.close())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -67,8 +72,8 @@ class Supervisor:
             await asyncio.wait(self._tasks)
 
     async def let_go(self) -> None:
-        """Cancel every task that is left. What it was writing or sending is left as after a kill,
-        and the next start finds out what became of it."""
+        """Cancel every task that is left, without waiting for its writes. Whatever a task was
+        writing or sending is left as after a kill, and the next start recovers it."""
         for _ in range(LET_GO_TIMES):
             if not self._tasks:
                 return
@@ -84,22 +89,23 @@ class Supervisor:
             log.exception("task failed", task=name)
 
 
-async def kept(
+async def run_again(
     run: Callable[[], Awaitable[None]],
     *,
     name: str,
     clock: Clock,
     stumbled: Callable[[], None],
 ) -> None:
-    """Run a pump until it ends by itself. What nobody foresaw costs it a moment: without it the
-    node would go on accepting, and nothing would ever come of it. The log has one line when its
-    trouble begins, one if that changes, and one when the pump has run for a while again."""
+    """Run a pump until it ends by itself, and start it again after an unexpected exception. A node
+    whose pump is dead would go on accepting messages that nobody answers. `stumbled` is called at
+    each failure. The log gets one line when the trouble begins, one when its cause changes, and one
+    when the pump has run for `STEADY_S` again."""
     trouble = _Trouble(name)
     while True:
         recovering = asyncio.get_running_loop().call_later(STEADY_S, trouble.end)
         try:
             await run()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the pump goes on
+        except Exception as error:  # noqa: BLE001 - whatever the error is, the pump must go on
             trouble.meet(error)
             stumbled()
             await clock.sleep(REST_S)
@@ -110,7 +116,7 @@ async def kept(
 
 
 class _Trouble:
-    """Says once that a pump is in trouble, and once that it works again."""
+    """Logs once that a pump is in trouble, and once that it works again."""
 
     def __init__(self, pump: str) -> None:
         self._pump = pump
@@ -133,8 +139,8 @@ async def attempt(
     *,
     foreseen: tuple[type[Exception], ...] = (),
 ) -> None:
-    """Do a unit of work; what nobody foresaw becomes its owner's business, not a dead pump. What is
-    `foreseen` is the caller's."""
+    """Do a unit of work, and call `on_failure` with an unexpected exception instead of raising it,
+    so that no pump dies of it. Exceptions of the types in `foreseen` are raised to the caller."""
     try:
         await work
     except foreseen:

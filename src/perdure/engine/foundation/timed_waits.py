@@ -1,4 +1,4 @@
-"""Waiting for something that may not happen."""
+"""Waits for events with a time limit, and notices when the wall clock is set meanwhile."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,20 +6,20 @@ from typing import Final, Protocol
 
 from perdure.ports.system.clock import Clock
 
-# While an instant is waited for, the wall clock is compared this often with the one that never
-# jumps, and has jumped if they moved apart by more than this.
+# During a wait for an instant, the wall clock is compared this often with the monotonic clock. It
+# counts as set if the two have moved apart by more than `JUMP_MS`.
 GLANCE_S: Final = 1.0
 JUMP_MS: Final = 1_000
 
 
 class Waitable(Protocol):
-    """Something that can be waited for: an event, or a waiter of the bus."""
+    """Stands for anything that can be waited for: an event, or a waiter of the bus."""
 
     async def wait(self) -> bool: ...
 
 
 async def happens_within(event: Waitable, *, within_s: float | None) -> bool:
-    """Whether it happened in time; without a time it is waited for as long as it takes."""
+    """Tell whether the event happens within the time. With None it waits without a limit."""
     try:
         async with asyncio.timeout(within_s):
             return await event.wait()
@@ -28,9 +28,9 @@ async def happens_within(event: Waitable, *, within_s: float | None) -> bool:
 
 
 class ClockWatch:
-    """Notices that the wall clock was set, by comparing it with the one that never jumps. Begin to
-    watch before you look for the instant that you are going to wait for: if the clock is set in
-    between, that instant means nothing."""
+    """Notices that the wall clock was set, by comparing it with the monotonic clock. Call `begin`
+    before you read the instant to wait for: if the clock is set in between, that instant no longer
+    means what it meant, and `wait` returns at once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class ClockWatch:
         self._apart_ms = self._apart()
 
     async def wait(self, event: Waitable, *, within_s: float) -> None:
-        """Wait for an event, but no longer than that, and until the clock was set since `begin`."""
+        """Wait for the event, for `within_s`, or until the clock was set since `begin`."""
         while within_s > 0 and abs(self._apart() - self._apart_ms) <= JUMP_MS:
             if await happens_within(event, within_s=min(within_s, GLANCE_S)):
                 return
@@ -53,8 +53,8 @@ class ClockWatch:
 async def step_by_step(
     step: Callable[[], Awaitable[bool]], *, over: asyncio.Event, pause_s: float, every_s: float
 ) -> None:
-    """Do a chore in small steps until it is over: the next step after `pause_s` while a step says
-    that there is more to do, else after `every_s`."""
+    """Do a chore in small steps until `over` is set. The next step follows after `pause_s` if the
+    last one returned True (there is more to do), otherwise after `every_s`."""
     while not over.is_set():
         has_more = await step()
         await happens_within(over, within_s=pause_s if has_more else every_s)

@@ -1,11 +1,11 @@
-"""The bus on which the parts of a node wake each other.
+"""Provides the bus on which the parts of a node wake each other.
 
-Whoever has made work publishes its topic; whoever does that work waits for it. Neither knows the
-other, so each can be made without the other. A wake-up carries no facts: these are in the store,
-and whoever is woken looks there.
+A part that has created work publishes the topic; the part that does such work waits for the topic.
+Neither knows the other, so each can be built without the other. A wake-up carries no facts: the
+facts are in the store, and the woken part reads them there.
 
-No wake-up is lost. A waiter calls `begin` before it looks at the store: what is published while it
-looks is seen by its next wait, which then returns at once.
+No wake-up is lost within the process. A waiter calls `begin` before it looks at the store: if
+something is published while it looks, its next wait returns at once.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ class Waiter:
         self._woken = asyncio.Event()
 
     def begin(self) -> None:
-        """Forget earlier wake-ups. Whoever wakes us from now on has something that the look which
-        follows may miss."""
+        """Forget earlier wake-ups. Call this before looking at the store: a wake-up after this call
+        may announce rows that the look misses, so it must end the next `wait`."""
         self._woken.clear()
 
     def wake(self, _: WakeKey = None) -> None:
@@ -35,19 +35,19 @@ class Waiter:
         return self._woken.is_set()
 
     async def wait(self) -> bool:
-        """Wait for a wake-up. It stays until the next `begin`."""
+        """Wait for a wake-up. It stays set until the next `begin`."""
         return await self._woken.wait()
 
 
 class Bus:
-    """Keeps who hears of which topic, of all keys (None) or of one."""
+    """Keeps the listeners of each topic, for all keys (None) or for one key."""
 
     def __init__(self) -> None:
         self._hearing: dict[tuple[Topic, WakeKey], list[_Hear]] = {}
 
     def publish(self, topic: Topic, key: WakeKey = None) -> None:
-        """Wake whoever waits for this topic. What is published with a key is heard by those who
-        wait for that key, and by those who wait for all."""
+        """Wake the listeners of this topic. A wake-up with a key reaches the listeners of that key
+        and the listeners of all keys."""
         for hear in tuple(self._hearing.get((topic, None), ())):
             hear(key)
         if key is not None:
@@ -55,19 +55,19 @@ class Bus:
                 hear(key)
 
     def waiter(self, *topics: Topic) -> Waiter:
-        """Return a waiter for all keys of these topics, for as long as the bus lives."""
+        """Return a waiter for all keys of these topics. It stays registered for good."""
         waiter = Waiter()
         for topic in topics:
             self.listen(topic, waiter.wake)
         return waiter
 
     def listen(self, topic: Topic, hear: _Hear, *, key: WakeKey = None) -> None:
-        """Have `hear` called with the key of every wake-up. It must not wait and must not fail; it
-        is for those who have to act on a key at once, while their owner may be busy."""
+        """Call `hear` with the key of every wake-up of this topic. `hear` must not block and must
+        not raise. It is for listeners that must act at once, even while their owner is busy."""
         self._hearing.setdefault((topic, key), []).append(hear)
 
     def leave(self, topic: Topic, hear: _Hear, *, key: WakeKey = None) -> None:
-        """End what `listen` began. It may have ended already."""
+        """Stop calling `hear`. Does nothing if it is not registered."""
         hearing = self._hearing.get((topic, key), [])
         if hear in hearing:
             hearing.remove(hear)

@@ -1,4 +1,5 @@
-"""The one door in: accept, and what the process does right after the commit."""
+"""Accepts everything that comes in, and wakes the parts of this node that have work after the
+commit."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,8 +15,9 @@ from perdure.ports.turns.wakes import Topic, Wakes
 
 
 class NodeDoor:
-    """Wakes whoever has work once something is durable. Dying before the wake-up loses nothing:
-    the rows are there, and the next start looks."""
+    """Implements `Door`: stores what comes in, then publishes it and wakes the pumps. If the
+    process dies before the wake-up, nothing is lost: the rows are stored, and the next start looks
+    at them."""
 
     def __init__(  # noqa: PLR0913 - what an acceptance needs
         self,
@@ -39,6 +41,7 @@ class NodeDoor:
         self._wakes = wakes
 
     async def accept(self, update: Update) -> Accepted:
+        """Store an update, and begin its turn at once if it can run now."""
         with self._pump.seat(update.principal) as has_seat:
             if has_seat:
                 received = await self._inbox.accept_and_start(
@@ -56,8 +59,9 @@ class NodeDoor:
         return accepted
 
     def _tell(self, accepted: Accepted, *, is_claimed: bool) -> None:
+        """Publish what an acceptance has stored, and wake the pumps that have work by it."""
         if accepted.is_duplicate:
-            # The first answer may have been lost, and the wake-up with it.
+            # The answer to the first try may have been lost, and then nobody was woken.
             self._wakes.publish(Topic.TURNS)
             self._wakes.publish(Topic.OUTBOX)
             self._wakes.publish(Topic.FETCHES)
@@ -73,7 +77,7 @@ class NodeDoor:
         has_notice = any(isinstance(r.event, NoticePosted) for r in accepted.recorded)
         is_plain = accepted.effect is UpdateEffect.QUEUED and not accepted.queue_position
         if has_notice or accepted.command or accepted.ended or not is_plain:
-            # Words of ours, or bubbles that are to change or go away.
+            # The outbox has text to send, or bubbles to edit or delete.
             self._wakes.publish(Topic.OUTBOX)
         for conversation, session in ((accepted.conversation, accepted.session), *accepted.moved):
             self._feed.moved(conversation, session)
@@ -83,17 +87,20 @@ class NodeDoor:
             self._restart(accepted.session)
 
     async def send(self, sending: OutgoingMessage) -> SentMessage:
+        """Store a message that a person sends into a place."""
         sent = await self._places.send(sending, queue_max=self._queue_max)
         self._tell(sent.accepted, is_claimed=False)
         return sent
 
     async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> None:
+        """Settle a turn as stopped. Its runner finds out by a refused write."""
         recorded = await self._inbox.stop(turn, by=by)
         self._wakes.publish(Topic.ENDED, turn)
         self._happened(recorded)
-        self._wakes.publish(Topic.OUTBOX)  # what it has shown gets its mark
+        self._wakes.publish(Topic.OUTBOX)  # the text that was shown gets a mark
 
     async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> None:
+        """Change the text of a message that still waits."""
         self._happened(await self._inbox.amend(turn, text, by=by))
 
     def _happened(self, recorded: Sequence[Recorded]) -> None:

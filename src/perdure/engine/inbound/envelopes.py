@@ -1,7 +1,7 @@
-"""An arrival that may not be read yet.
+"""Holds an arrival that may not be read yet.
 
-What strangers send costs nothing but the decision about them. So an adapter hands over an envelope,
-and how to read what is in it; the inlet opens the envelope once the sender may speak.
+A message from a stranger must cost no more than the decision about its sender. So an adapter hands
+over an envelope and a way to read its content, and the inlet opens it once the sender may speak.
 """
 
 import msgspec
@@ -12,7 +12,7 @@ from perdure.ports.platform.adapter import ArrivalReading
 
 
 class Envelope:
-    """Holds one arrival on its way in: what the decision needs, and from `open` on all of it."""
+    """Holds one arrival: what the decision needs, and after `open` the whole arrival."""
 
     def __init__(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
         self.arrival = arrival
@@ -20,12 +20,13 @@ class Envelope:
 
     @property
     def is_open(self) -> bool:
+        """Tell whether the arrival is whole."""
         return self._reading is None
 
     @property
     def payload(self) -> str:
-        """Return what to put aside: the whole arrival, which can be taken again, or what came from
-        the platform where it was never read."""
+        """Return what to put aside: the whole arrival as JSON, which can be taken again, or the
+        platform's own bytes if the arrival was not read."""
         if self._reading is None:
             return msgspec.json.encode(self.arrival).decode()
         return self._reading.payload.decode(errors="replace")
@@ -38,7 +39,8 @@ class Envelope:
         return msgspec.structs.replace(self.arrival, sender=sender)
 
     async def open(self) -> Arrival | None:
-        """Return the whole arrival; None where nobody has said anything."""
+        """Return the whole arrival, or None if it turns out that nobody has said anything. Raises
+        `Permanent` if it does not agree with its envelope."""
         if self._reading is None:
             return self.arrival
         whole = await self._reading.whole()
@@ -46,14 +48,14 @@ class Envelope:
             return None
         if _identity(whole) != _identity(self.arrival):
             raise Permanent(
-                "what was read is not what was decided on; tell whoever wrote the adapter"
+                "the whole arrival does not match its envelope; tell the author of the adapter"
             )
         self.arrival, self._reading = whole, None
         return whole
 
 
 def _identity(arrival: Arrival) -> tuple[object, ...]:
-    """Return what the decision was made on, as far as reading may not change it."""
+    """Return the fields on which the decision was made and which reading must not change."""
     sender = arrival.sender
     where = (arrival.place, arrival.place_kind, "" if arrival.target else arrival.thread)
     who = (sender.id, sender.is_bot, sender.roles)

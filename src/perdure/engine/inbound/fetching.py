@@ -1,11 +1,11 @@
-"""The fetch pump: brings the files of waiting turns here, and finds out what they say.
+"""Fetches the files of waiting turns, and reads what they say.
 
-A message is accepted with references only, so that its platform is not kept waiting; its turn waits
-instead, and what was said after it waits behind it. A file's bytes are durable before its row says
-so. If we die in between, the next owner fetches it again: that shows nobody anything twice. A file
-that cannot be had is given up after a while, and named, to the people and to the model. How long a
-turn waits for it is bounded (`engine/inbound/file_waits.py`), whatever the platform or the reader
-does.
+A message is accepted with references to its files only, so that its platform is not kept waiting;
+instead its turn waits, and later messages wait behind it. A file's bytes are durable before its row
+says so. If the process dies in between, the next owner fetches the file again, which shows nobody
+anything twice. A file that cannot be fetched is given up after a while, and the people and the
+model are told. `engine/inbound/file_waits.py` limits how long a turn waits, whatever the platform
+or the reader does.
 """
 
 import asyncio
@@ -26,12 +26,13 @@ from perdure.domain.errors import (
     Rejected,
     Transient,
 )
-from perdure.domain.ids import MediaId, PrincipalId
+from perdure.domain.ids import MediaId
 from perdure.domain.journal.attachments import PICTURES, name_of
 from perdure.domain.journal.events import Recorded
 from perdure.domain.people.sharing import FairShares
 from perdure.domain.reading.documents import is_readable
 from perdure.domain.reading.kinds import HEAD_BYTES, kind_of
+from perdure.domain.reading.pictures import is_picture
 from perdure.engine.delivery.typing import Typing
 from perdure.engine.foundation.leases import Lease, NodeLease
 from perdure.engine.foundation.persist import persist
@@ -50,6 +51,7 @@ from perdure.ports.records.media import (
     Fetcher,
     Fetches,
     FileSource,
+    FittedPicture,
     MediaLibrary,
     ReadsFiles,
 )
@@ -58,32 +60,35 @@ from perdure.ports.system.clock import Clock
 from perdure.ports.system.time_limits import time_limit
 from perdure.ports.turns.wakes import Topic
 
-# A file that is fetched takes a connection and a little memory. While it is read it may be in
-# memory as a whole, beside the program that reads it, so only few are at once. One person has at
-# most a quarter of either: what they fetch may hang.
+# Fetching a file takes a connection and a little memory. While a file is read, it may be in memory
+# as a whole, beside the program that reads it, so only few are read at once. One person gets at
+# most a quarter of each, because a fetch may hang.
 TAKE_MAX: Final = 32
 TAKE_MOST: Final = 8
 READ_MAX: Final = 8
 READ_MOST: Final = 2
 ATTEMPTS_MAX: Final = 5
-# With an address of the web at which nobody answers; the one who wrote it down waits for a reply.
+# A file at a web address where nobody answers is given up after this time: its sender waits for a
+# reply.
 UNREACHABLE_S: Final = 10
 FETCH_S: Final = 120
-# All tries are made within the minute for which a turn waits, unless it is told to wait longer.
+# The pauses between two tries. All tries fit into the minute for which a turn waits, unless the
+# platform names longer waits.
 BACKOFF_S: Final = (1, 5, 15, 20)
+# The adapter's name in a fetch that needs no platform.
 HERE: Final = ""
-# Why a platform did not give a file is for the log.
+# The platform's own reason is written to the log only.
 _NOT_GIVEN: Final = "the platform did not give it out; send it again"
 _NOT_STORED: Final = "this gateway cannot store files now; tell its operator, then send it again"
-# A sticker is told without words where its picture does not come in this time.
+# If a sticker's picture does not come within this time, the turn is told of it without words.
 STICKER_S: Final = 15
 STICKER_BYTES_MAX: Final = 4_000_000
 log = structlog.get_logger("media")
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """Where files come from and who reads them. `is_open` tells whether a platform can be reached
-    now."""
+    """Holds where files come from, and what reads them. `is_open` tells whether a platform can be
+    reached now."""
 
     platforms: Mapping[str, Fetcher]
     is_open: Callable[[str], bool]
@@ -92,6 +97,9 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchPump:
+    """Takes the files that are due, fetches and reads them, and records the result. `sees` tells
+    whether an agent understands pictures. `is_shared`: other nodes work on the same store."""
+
     def __init__(  # noqa: PLR0913 - whom it asks and whom it tells
         self,
         fetches: Fetches,
@@ -128,21 +136,21 @@ class FetchPump:
         self._poll_s = poll_s
         self._lookout = PumpWaiter(bus.waiter(Topic.FETCHES), clock=clock)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        # Whose they are.
-        self._people: dict[str, PrincipalId] = {}
+        # The files under way, as they were taken.
+        self._under_way: dict[str, Fetch] = {}
         self._readers = Slots(READ_MAX, most=READ_MOST)
-        # What was brought here and is being read.
+        # The files that were fetched and are being read.
         self._here: dict[str, FetchedFile] = {}
         self._has_recovered = False
         self._is_draining = False
 
     def stop(self) -> None:
-        """No more is taken; what is under way may go on."""
+        """Take no more files. Those under way go on."""
         self._is_draining = True
         self._lookout.wake()
 
     async def finish(self) -> None:
-        """Let go of what is under way: the next owner begins it again."""
+        """Cancel what is under way and give it back. The next owner begins it again."""
         self.stop()
         await self._typing.finish()
         tasks = list(self._tasks.values())
@@ -169,21 +177,21 @@ class FetchPump:
 
     def _begin(self, taken: Sequence[Fetch], lease: Lease) -> None:
         if self._is_draining:
-            return  # the drain came while we were asking: the next owner takes them again
+            return  # the drain began while they were taken: the next owner takes them again
         for fetch in taken:
             task = self._start(self._bring_safely(fetch, lease), name=f"fetch {fetch.id}")
             self._tasks[fetch.id] = task
-            self._people[fetch.id] = fetch.principal
+            self._under_way[fetch.id] = fetch
             task.add_done_callback(partial(self._ended, fetch.id))
 
     def _ended(self, fetch: str, task: asyncio.Task[None]) -> None:
-        # A file that was let go may have been taken again before its first task was over.
+        # A cancelled file may have been taken again before its first task ended.
         if self._tasks.get(fetch) is task:
-            del self._tasks[fetch], self._people[fetch]
+            del self._tasks[fetch], self._under_way[fetch]
         self._lookout.wake()
 
     async def _look_after(self) -> None:
-        """Look at how long files have been waited for, unless that was done a moment ago."""
+        """Check how long turns have waited for files, unless that was done a moment ago."""
         if not self._waits.is_due:
             self._waits.look_within(LOOK_S)
             return
@@ -193,22 +201,22 @@ class FetchPump:
         self._waits.look_within(self._typing.show(waiting))
 
     def _let_go(self, fetch: str) -> None:
-        """Stop bringing a file that nobody waits for any more."""
+        """Cancel the fetching of a file that no turn waits for any more."""
         task = self._tasks.get(fetch)
         if task is not None:
             task.cancel()
 
     async def _wait_until_due(self) -> None:
-        """What was due and not taken waits for its platform to be reached again; where there is no
-        room, whoever makes some wakes us."""
+        """Wait until a file is due or something wakes the pump. If there is no room, only the end
+        of a task matters, which wakes the pump."""
         due_ms = await self._fetches.next_due_ms()
         has_room = len(self._tasks) < TAKE_MAX
         at_most_s = min(self._poll_s, self._waits.due_in_s())
         await self._lookout.wait(due_ms if has_room else None, at_most_s=at_most_s)
 
     async def step(self) -> bool:
-        """Bring what is due, one file after another; if nothing is, look after what is waited for.
-        False when there was nothing to do."""
+        """Fetch what is due, one file after another; if nothing is, check how long turns have
+        waited. Returns False if there was nothing to do."""
         lease = self._lease.take()
         taken = await self._take_due()
         for fetch in taken:
@@ -232,23 +240,27 @@ class FetchPump:
         names = [name for name in self._sources.platforms if self._sources.is_open(name)]
         self._lookout.look()
         try:
-            shares = FairShares(in_use=Counter(self._people.values()), most=TAKE_MOST)
+            people = Counter(fetch.principal for fetch in self._under_way.values())
+            shares = FairShares(in_use=people, most=TAKE_MOST)
             return await self._fetches.take(adapters=[HERE, *names], limit=room, shares=shares)
         except Ambiguous:
-            # We may hold files that we do not know of, none of them begun: give them back.
-            await persist(self._fetches.release, clock=self._clock)
+            # This node may hold files that it does not know. None of them was begun, so they are
+            # given back.
+            keep = tuple(self._under_way.values())
+            await persist(partial(self._fetches.release, keep=keep), clock=self._clock)
             return []
 
     async def _bring_safely(self, fetch: Fetch, lease: Lease) -> None:
         await attempt(self._bring(fetch, lease), partial(self._unforeseen, fetch))
 
     async def _unforeseen(self, fetch: Fetch, error: Exception) -> None:
-        """An adapter or a reader broke in a way that nobody foresaw."""
+        """Treat an unexpected exception of an adapter or a reader like a failed try."""
         await self._failed(fetch, Transient(f"internal error: {type(error).__name__}"))
 
     async def _bring(self, fetch: Fetch, lease: Lease) -> None:
         if not lease.may_act:
-            # Whoever has it now goes on with it; if that is still us, it is taken anew.
+            # The lease ran out before anything was fetched. Another node may have the file by now;
+            # if not, it is taken again.
             give_back = partial(self._fetches.again, fetch, error="", due_in_s=0)
             await persist(give_back, clock=self._clock)
             return
@@ -265,12 +277,12 @@ class FetchPump:
             await self._record(partial(self._fetches.done, fetch, found))
 
     async def _meet(self, fetch: Fetch) -> None:
-        """Tell the turn what is known of a sticker. A new one is described by the agent that will
-        be told of it, if that sees."""
+        """Tell the turn what a sticker shows. A sticker that nobody has described is described by
+        the agent that answers the turn, if that agent understands pictures."""
         try:
             met = await persist(partial(self._stickers.meet, fetch), clock=self._clock)
         except Conflict as conflict:
-            log.info("a sticker came for nobody", error=conflict.message)
+            log.info("no turn waits for this sticker any more", error=conflict.message)
             return
         self._tell(met.recorded)
         if not met.is_new:
@@ -282,8 +294,8 @@ class FetchPump:
             await self._record(partial(self._stickers.describe, fetch, picture, agent=met.agent))
 
     async def _picture(self, fetch: Fetch) -> FetchedFile | None:
-        """The picture of a sticker; None where there is none to be had. Nobody tries again: the
-        person waits for an answer, not for this."""
+        """Return the picture of a sticker, or None if it cannot be fetched. It is tried only once:
+        the person waits for an answer."""
         try:
             async with time_limit(STICKER_S):
                 _, found = await self._fetched(fetch, bytes_max=STICKER_BYTES_MAX)
@@ -293,12 +305,17 @@ class FetchPump:
         return found if found.mime in PICTURES else None
 
     async def _found(self, fetch: Fetch) -> FetchedFile:
+        """Fetch a file if it is not in the library yet, and read it if its kind is readable."""
         attachment = fetch.attachment
         if attachment.media is not None:
             digest, found = await self._uploaded(attachment.media)
         else:
             digest, found = await self._fetched(fetch, bytes_max=self._bytes_max)
-        if not is_readable(found.mime):
+        if is_picture(found.mime):
+            fitted = await self._library.fitted(digest)
+            if fitted is not None:
+                return msgspec.structs.replace(found, fitted=fitted)
+        elif not is_readable(found.mime):
             return found
         self._here[fetch.id] = found
         try:
@@ -312,16 +329,28 @@ class FetchPump:
                 reading = await self._sources.reader.read(source)
         finally:
             del self._here[fetch.id]
-        return msgspec.structs.replace(found, reading=reading)
+        return await self._with_fitted(msgspec.structs.replace(found, reading=reading))
+
+    async def _with_fitted(self, found: FetchedFile) -> FetchedFile:
+        """Store what models are shown instead of a picture. Its bytes are durable before a row
+        names them; if the process dies in between, they are found like any without a row."""
+        picture = found.reading.picture
+        if not picture:
+            return found
+        kept = await self._library.keep(_whole(picture), bytes_max=len(picture))
+        fitted = FittedPicture(digest=kept.digest, size=kept.size)
+        reading = msgspec.structs.replace(found.reading, picture=b"")
+        return msgspec.structs.replace(found, reading=reading, fitted=fitted)
 
     async def _uploaded(self, media: MediaId) -> tuple[str, FetchedFile]:
-        """What is here already, and was not read."""
+        """Return the digest and the description of a file that is in the library already."""
         known = await self._library.get(media, principal=None)
         head = (await self._library.read_kept(known.digest))[:HEAD_BYTES]
         mime = kind_of(head, name=known.name, declared=known.mime)
         return known.digest, FetchedFile(mime=mime, name=known.name, size=known.size)
 
     async def _fetched(self, fetch: Fetch, *, bytes_max: int) -> tuple[str, FetchedFile]:
+        """Fetch a file into the library. Returns its digest and its description."""
         attachment = fetch.attachment
         if attachment.size > bytes_max:
             raise Permanent(f"it is larger than {bytes_max:,} bytes; send a smaller one")
@@ -331,7 +360,7 @@ class FetchPump:
         except Transient as error:
             if error.code != NOT_WRITABLE:
                 raise
-            # The folder's name is for the operator, not for the chat.
+            # The error names a folder, which is for the operator and not for the chat.
             log.warning("files cannot be stored", error=error.message)
             raise Transient(_NOT_STORED, code=NOT_WRITABLE) from error
         except TimeoutError as error:
@@ -358,11 +387,11 @@ class FetchPump:
             raise Transient(_NOT_GIVEN, retry_after_s=wait_s) from error
 
     async def _failed(self, fetch: Fetch, error: PerdureError) -> None:
-        """Later again, or never: a person waits."""
+        """Try a file again later, or give it up if that would be too late for its turn."""
         due_in_s: float = BACKOFF_S[min(fetch.attempts, len(BACKOFF_S)) - 1]
         if isinstance(error, Transient) and error.retry_after_s:
             due_in_s = max(due_in_s, error.retry_after_s)
-        # Nobody would wait for that try any more.
+        # The turn would not wait for that try any more.
         is_too_late = due_in_s >= self._waits.left_s(fetch)
         if fetch.attempts >= ATTEMPTS_MAX or is_too_late or self._is_dead(fetch, error, due_in_s):
             await self._give_up(fetch, error)
@@ -371,7 +400,7 @@ class FetchPump:
         await persist(again, clock=self._clock)
 
     def _is_dead(self, fetch: Fetch, error: PerdureError, due_in_s: float) -> bool:
-        """Tell whether nobody answers at an address of the web, which was asked more than once."""
+        """Tell whether a web address was tried more than once, and nobody answers there."""
         waited_s = self._waits.waited_s(fetch)
         is_unreachable = fetch.adapter == HERE and error.code == UNREACHABLE
         return is_unreachable and fetch.attempts > 1 and waited_s + due_in_s > UNREACHABLE_S
@@ -384,8 +413,8 @@ class FetchPump:
         try:
             recorded = await persist(write, clock=self._clock)
         except Conflict as conflict:
-            # Its turn was ended meanwhile, or we were away and another has brought it.
-            log.info("a file came for nobody", error=conflict.message)
+            # Its turn was ended meanwhile, or this process stood still and another has fetched it.
+            log.info("no turn waits for this file any more", error=conflict.message)
             return
         self._tell(recorded)
         self._ready()
@@ -396,13 +425,18 @@ class FetchPump:
             self._ready()
 
     def _ready(self) -> None:
-        """A turn that waited for files may begin, and people may be told something."""
+        """Wake the pumps: a turn that waited for files may begin, and there may be a notice."""
         self._bus.publish(Topic.TURNS)
         self._bus.publish(Topic.OUTBOX)
 
 
+async def _whole(data: bytes) -> AsyncGenerator[bytes, None]:
+    """Yield all bytes as one piece."""
+    yield data
+
+
 class NothingFetched:
-    """A gateway that gets nothing from the web."""
+    """Refuses every file, for a gateway that fetches nothing from the web."""
 
     async def fetch(self, reference: str) -> AsyncGenerator[bytes, None]:
         raise Permanent("files are not fetched from the web here; upload it instead")

@@ -1,12 +1,11 @@
-"""How long turns wait for their files: the people hear of it, and it ends.
+"""Limits how long turns wait for their files, and tells the people of a turn that waits for long.
 
-The bound counts from the acceptance of each message, so several files of one message, and several
-messages in a row, do not add up. It is measured with the monotonic clock from the moment at which
-this process first saw the file, without the time in which the process stood still: whoever sent the
-file meanwhile is not to blame. Only what passed before that is taken from the wall clock, and is
-never trusted for more than the whole wait. So a clock that is set neither cuts a wait short nor
-makes one longer, and a restart does not begin it anew. What is too old when a process first sees it
-has a moment to arrive: after a long night it is worth one try.
+The limit counts from the acceptance of each message, so the waits for several files of a message,
+or for several messages, do not add up. From the moment at which this process first sees a file, the
+monotonic clock measures the wait, without the time in which the process stood still. Only the time
+before that is taken from the wall clock, and counts for no more than the whole wait. So setting the
+clock neither cuts a wait short nor makes it longer, and a restart does not begin it again. A file
+that is already too old when a process first sees it gets a short time for one try.
 """
 
 import math
@@ -23,29 +22,30 @@ from perdure.domain.journal.events import Recorded
 from perdure.ports.records.media import AwaitedFile, Fetch, FetchedFile, Fetches, Late
 from perdure.ports.system.clock import Clock
 
-# After so long a sign is shown that something is being done, and then it is said.
+# After the first time typing is shown, and after the second the people are told in words.
 SIGN_S: Final = 1.0
 SLOW_S: Final = 5.0
-# What is too old when it is first seen may still arrive within this time.
+# A file that is too old when it is first seen may still arrive within this time.
 ONE_TRY_S: Final = 10.0
 # The rows are not looked at more often, however often the pump is woken.
 LOOK_S: Final = 1.0
-# Files of one turn are done without at once where their waits end so close together.
+# Files of one turn whose waits end within this time of each other are given up together.
 TOGETHER_S: Final = 2.0
 log = structlog.get_logger("media")
 
 
 class _FileWait(NamedTuple):
-    """The instants of one file, by the monotonic clock without pauses."""
+    """Holds when a file was first seen and when its wait ends, by the monotonic clock without
+    pauses."""
 
     seen_s: float
     late_s: float
 
 
 class Look(NamedTuple):
-    """What a look works with: which files are `here` and being read, whom it tells of what it has
-    written, and of files that need not be brought any more. `signs` is where people have waited
-    for long enough to be shown a sign."""
+    """Holds what one look works with. `here` are the files that were fetched and are being read;
+    `tell` is called with what was journalled, `let_go` with a file that need not be fetched any
+    more. `signs` collects the addresses where typing is to be shown."""
 
     now_s: float
     here: Mapping[str, FetchedFile]
@@ -55,6 +55,8 @@ class Look(NamedTuple):
 
 
 class FileWaits:
+    """Watches the files that turns wait for. `wait_s` is how long a turn waits for one."""
+
     def __init__(self, fetches: Fetches, *, clock: Clock, wait_s: float) -> None:
         self._fetches = fetches
         self._clock = clock
@@ -86,7 +88,7 @@ class FileWaits:
         return self._now_s() >= min(self._next_s, self._looked_s + LOOK_S)
 
     def look_within(self, seconds: float) -> None:
-        """Take note that a look is wanted within so many seconds."""
+        """Make the next look due within so many seconds."""
         self._next_s = min(self._next_s, self._now_s() + seconds)
 
     async def look(
@@ -97,9 +99,9 @@ class FileWaits:
         tell: Callable[[Sequence[Recorded]], None],
         let_go: Callable[[str], None],
     ) -> list[Address]:
-        """Tell the people of turns that have waited for long, and let those go on that have waited
-        for long enough. `tasks` are the files that are being brought. Returns where a sign is to be
-        shown that something is being done."""
+        """Tell the people of turns that have waited for long, and let the turns whose wait is over
+        begin without their files. `tasks` are the files that are being fetched. Returns the
+        addresses where typing is to be shown."""
         under_way = list(tasks)
         look = Look(self._now_s(), here, tell, let_go, [])
         self._looked_s = look.now_s
@@ -114,8 +116,9 @@ class FileWaits:
         return look.signs
 
     def _look_for_strays(self, strays: Sequence[str], look: Look) -> float:
-        """Let go of files whose turn was ended. Whoever has just brought one is done with it by the
-        next look, so only that one ends it."""
+        """Let go of files that no turn waits for any more. A task that has just recorded its file
+        is over by the next look, so only a file that is found in two looks is let go. Returns when
+        to look again."""
         for fetch in self._strays.intersection(strays):
             look.let_go(fetch)
         self._strays = set(strays)
@@ -126,7 +129,7 @@ class FileWaits:
         late_s = min(self._seen(each.fetch).late_s for each in files)
         left = list(files)
         if late_s <= look.now_s:
-            # The pieces of an album came one after another, and are told of as one.
+            # The files of an album came shortly after each other, and get one notice.
             until_s = look.now_s + TOGETHER_S
             left = [each for each in files if self._seen(each.fetch).late_s > until_s]
             await self._expire([each.fetch for each in files if each not in left], look)
@@ -146,19 +149,21 @@ class FileWaits:
         return late_s
 
     async def _expire(self, late: Sequence[Fetch], look: Look) -> None:
-        """If the process dies after this is written, the turn begins without the files; if the
-        answer is lost, the next look finds nothing left to do."""
+        """Let the turn begin without these files. One transaction: if the process dies after it,
+        the turn begins without the files; if its answer is lost, the next look finds nothing left
+        to do."""
         files = [Late(fetch=fetch, found=look.here.get(fetch.id)) for fetch in late]
         recorded = await self._fetches.expire(files)
         look.tell(recorded)
         ended = {(r.event.message, r.event.index) for r in recorded if isinstance(r.event, FileEnd)}
         for fetch in late:
-            # A file that was brought at the last moment is not let go: its task has yet to say so.
+            # A file that arrived at the last moment is not cancelled: its task is still recording.
             if (fetch.message, fetch.index) in ended:
                 log.warning("a file did not come in time", fetch=fetch.id, turn=fetch.turn)
                 look.let_go(fetch.id)
 
     async def _tell(self, turn: TurnId, missed: Sequence[Fetch], look: Look) -> None:
+        """Tell the people of a turn, once, that it waits for files."""
         text = slow_text(
             [fetch.attachment for fetch in missed],
             wait_s=self._wait_s,
@@ -167,6 +172,7 @@ class FileWaits:
         look.tell(await self._fetches.tell_slow(turn, text))
 
     def _seen(self, fetch: Fetch) -> _FileWait:
+        """Return the instants of a file, and compute them when it is seen for the first time."""
         known = self._waits.get(fetch.id)
         if known is None:
             now_s = self._now_s()

@@ -1,8 +1,8 @@
-"""From a platform's arrival to an update: decide who may speak, then hand it to the one door.
+"""Decides who may speak on a platform, makes an update of an arrival, and hands it to the door.
 
-Every platform's people come through here. The decision is the domain's; what it needs to know is
-read from the store for every arrival, so that a revoked pairing counts from the next message on.
-Nothing of a text is converted before that: what strangers send is never read.
+All platforms use this module. The decision itself is made in `domain/people/access.py`; what it
+needs to know is read from the store for every arrival, so a revoked pairing counts from the next
+message on. No text is converted before the decision: what strangers send is never read.
 """
 
 import math
@@ -17,18 +17,18 @@ import msgspec
 import structlog
 
 from perdure.domain.address import Address
-from perdure.domain.content.forwards import ForwardedText, quoted, with_forwards
+from perdure.domain.content.forwards import ForwardedText, quoted_lines, with_forwards
 from perdure.domain.content.stickers import harmless
 from perdure.domain.errors import Ambiguous, Conflict, PerdureError, Rejected, Transient
 from perdure.domain.ids import PrincipalId
 from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender, is_wordless
-from perdure.domain.inbound.commands import given
+from perdure.domain.inbound.commands import command_in
 from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.events import Attachment, SenderTraits
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.people.access import AccessVerdict, Terms, decide
 from perdure.domain.people.quotas import OverQuota
-from perdure.domain.text import one_line, sentence, storable
+from perdure.domain.text import harmless_line, sentence, storable
 from perdure.engine.foundation.supervisor import attempt
 from perdure.engine.inbound.envelopes import Envelope
 from perdure.ports.gateway import Door
@@ -41,22 +41,25 @@ from perdure.ports.system.entropy import Entropy
 from perdure.ports.turns.handling import Handling
 from perdure.ports.turns.wakes import Topic, Wakes
 
+# How many principals are remembered, so that they need not be looked up for each arrival.
 KNOWN_MAX: Final = 10_000
 NAME_MAX: Final = 64
 QUOTED_LINES_MAX: Final = 20
-# What a process died over comes again soon after the next one has begun.
+# An arrival that killed a process is offered again soon after the next one has begun, so arrivals
+# are counted for so long.
 CARE_S: Final = 600.0
-# The first death of the row is not counted: nobody minded what that process was at.
+# An arrival whose handling begins for the third time is put aside. It has killed three processes by
+# then: the death of the first one was not counted, since it had no reason to count.
 TRIES_MAX: Final = 3
-# Without letters and digits that are taken for each other.
+# Without letters and digits that look alike.
 _CODE_ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _CODE_LENGTH: Final = 8
 log = structlog.get_logger("inlet")
 
 
 class Care:
-    """Says for how long a process has to mind what it is at: for a while, if the one before it died
-    without a word."""
+    """Says whether the arrivals that are being handled must be counted in the store: for a while
+    after the start, if the process before died."""
 
     def __init__(self, handling: Handling, clock: Clock, *, is_after_death: bool) -> None:
         self.begin = handling.begin
@@ -70,7 +73,8 @@ class Care:
 
 
 class AccountInlet:
-    """Of one account. `terms` are read at every arrival: the configuration may change."""
+    """Takes the arrivals of one account. Implements `Inlet`. `terms` are read for every arrival,
+    because the configuration may change."""
 
     def __init__(  # noqa: PLR0913 - whom it asks and whom it tells
         self,
@@ -103,8 +107,9 @@ class AccountInlet:
         self._heard()
 
     async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
-        """What breaks us is put aside whole, and the platform is told that we have it: offered
-        again and again it would hold up everyone behind it."""
+        """Take one arrival. If it causes an unexpected failure, it is put aside whole and counts as
+        taken: if the platform offered it again and again, it would hold up all arrivals behind it.
+        Raises `Transient` or `Ambiguous` if it cannot be taken now."""
         self._heard()
         envelope = Envelope(arrival, reading)
         await attempt(
@@ -119,7 +124,8 @@ class AccountInlet:
         await self.spoil(arrival.external_id, envelope.payload, why, kind=arrival.kind)
 
     async def take_again(self, payload: str) -> None:
-        """What was put aside, as it was. Raises what keeps it from being taken."""
+        """Take an arrival that was put aside, from its stored payload. Raises whatever keeps it
+        from being taken."""
         try:
             arrival = msgspec.json.decode(payload, type=Arrival)
         except msgspec.MsgspecError as error:
@@ -128,8 +134,9 @@ class AccountInlet:
 
     @asynccontextmanager
     async def handling(self, external_id: str, payload: bytes) -> AsyncIterator[bool]:
-        """After a death what is being handled is written down, so that the next process knows what
-        this one died over. Where nobody has died this costs nothing."""
+        """Count an arrival in the store while it is handled, if the process before died, so that
+        the next process knows which arrival this one died over. Yields whether the arrival may be
+        handled; if not, it was put aside. If no process has died, nothing is stored."""
         if not self._care.is_needed:
             yield True
             return
@@ -143,7 +150,7 @@ class AccountInlet:
         try:
             yield is_safe
         finally:
-            # Whatever went wrong, the process lives: it was not this.
+            # Also after an error: the process still lives, so this arrival has not killed it.
             await self._care.end(address, external_id)
 
     async def spoil(
@@ -154,6 +161,7 @@ class AccountInlet:
         *,
         kind: UpdateKind = UpdateKind.MESSAGE,
     ) -> None:
+        """Store a payload that cannot be handled as a letter, for a person to look at."""
         address = Address(adapter=self._name, account=self.account, place="")
         letter = Letter(
             address=address, external_id=external_id, kind=kind, payload=payload, error=why
@@ -161,15 +169,17 @@ class AccountInlet:
         await self._access.park(letter)
 
     async def _decide(self, envelope: Envelope) -> None:
+        """Decide whether the sender may speak, and do what follows from that."""
         arrival, terms = envelope.arrival, self._terms()
         if envelope.is_open and is_wordless(arrival):
             return
         caller = PlacedArrival(address=self._address(arrival, terms), arrival=arrival)
         standing = await self._access.standing(caller)
         if standing.is_refused:
-            return  # its end is recorded, and was told if it was to be
+            return  # offered again: the refusal is stored already, and its notice with it
         if standing.where is not None:
-            # What speaks of a message belongs where that was said; not every platform tells.
+            # An edit or a deletion belongs to the conversation of the message it changes, and not
+            # every platform names its thread.
             caller = PlacedArrival(address=standing.where, arrival=arrival)
         verdict = decide(
             terms.rules, arrival, is_paired=standing.is_paired, is_engaged=standing.is_engaged
@@ -193,7 +203,7 @@ class AccountInlet:
                 assert_never(verdict)
 
     async def _read(self, envelope: Envelope, standing: CallerStanding, terms: Terms) -> None:
-        """Read what somebody has sent who may speak, and take it."""
+        """Read the whole arrival of a sender who may speak, and take it."""
         arrival = await envelope.open()
         if arrival is None or is_wordless(arrival):
             return
@@ -219,43 +229,13 @@ class AccountInlet:
         is_nameless = author is not None and not arrival.sender.id
         principal = author if is_nameless else await self._principal(arrival.sender, terms)
         assert principal is not None
-        words = _words(arrival)
-        update = Update(
-            address=caller.address,
-            external_id=arrival.external_id,
-            kind=arrival.kind,
-            principal=principal,
-            text=words.text,
-            busy=terms.busy,
-            attachments=tuple(
-                Attachment(
-                    reference=file.reference,
-                    mime=file.mime,
-                    name=storable(file.name),
-                    size=file.size,
-                    is_voice=file.is_voice,
-                    sticker=harmless(file.sticker) if file.sticker else None,
-                )
-                for file in arrival.files
-            ),
-            agent=arrival.agent or terms.agent,
-            target=arrival.target,
-            sender=_called(arrival) if not caller.address.person else "",
-            place_kind=arrival.place_kind,
-            label=storable(arrival.label)[:NAME_MAX],
-            album=arrival.album,
-            passed_on=words.passed_on,
-            traits=SenderTraits(
-                roles=tuple(sorted(terms.rules.roles.intersection(arrival.sender.roles))),
-                is_bot=arrival.sender.is_bot,
-            ),
-        )
+        update = _update_of(caller, terms, principal)
         try:
             is_operator = arrival.sender.id in terms.operators
             self._gate.admit(principal, is_operator=is_operator)
             await self._door.accept(update)
         except Rejected as error:
-            # The line is full, or the like: the person must see that this one was not taken.
+            # The queue is full, for example: the person must see that the message was not taken.
             told = sentence(f"Not taken: {error.message}")
             if isinstance(error, OverQuota):
                 self._gate.note(error)
@@ -274,7 +254,7 @@ class AccountInlet:
         if known is None:
             found = await self._principals.appoint(f"{self._name}:{sender.id}", role=role)
             known = self._known[key] = found.id
-            # An appointment ends the one before it.
+            # The store gave the principal this role in place of the other one.
             self._known.pop((sender.id, "member" if role == "operator" else "operator"), None)
             if len(self._known) > KNOWN_MAX:
                 self._known.popitem(last=False)
@@ -285,23 +265,70 @@ class AccountInlet:
         return "".join(_CODE_ALPHABET[byte % len(_CODE_ALPHABET)] for byte in random)
 
 
+def _update_of(caller: PlacedArrival, terms: Terms, principal: PrincipalId) -> Update:
+    """Return the update that an arrival becomes, in the name of this principal."""
+    arrival, words = caller.arrival, _words(caller.arrival)
+    return Update(
+        address=caller.address,
+        external_id=arrival.external_id,
+        kind=arrival.kind,
+        principal=principal,
+        text=words.text,
+        busy=terms.busy,
+        attachments=tuple(
+            Attachment(
+                reference=file.reference,
+                mime=file.mime,
+                name=storable(file.name),
+                size=file.size,
+                is_voice=file.is_voice,
+                sticker=harmless(file.sticker) if file.sticker else None,
+            )
+            for file in arrival.files
+        ),
+        agent=arrival.agent or terms.agent,
+        target=arrival.target,
+        sender=_called(arrival) if not caller.address.person else "",
+        place_kind=arrival.place_kind,
+        label=storable(_label(arrival))[:NAME_MAX],
+        album=arrival.album,
+        passed_on=words.passed_on,
+        traits=SenderTraits(
+            roles=tuple(sorted(terms.rules.roles.intersection(arrival.sender.roles))),
+            is_bot=arrival.sender.is_bot,
+        ),
+    )
+
+
 def _words(arrival: Arrival) -> ForwardedText:
-    """What was said, below what it replies to and above what it passes on. A command stays a
-    command; where something is passed on there is none."""
+    """Return the text of an arrival: the quoted message, the text itself, then forwarded messages.
+    A command gets no quote, so that it stays a command; with forwarded messages there is no
+    command."""
     text = storable(arrival.text)
-    if arrival.quote.strip() and (arrival.forwards or given(text) is None):
-        replied_to = "\n".join(islice(quoted(arrival.quote), QUOTED_LINES_MAX))
+    if arrival.quote.strip() and (arrival.forwards or command_in(text) is None):
+        replied_to = "\n".join(islice(quoted_lines(arrival.quote), QUOTED_LINES_MAX))
         text = f"{replied_to}\n\n{text}"
     return with_forwards(text, arrival.forwards)
 
 
 def _called(arrival: Arrival) -> str:
-    """What the model is told of who speaks in a group: a name that anyone can choose, made
-    harmless, and the id that nobody can."""
+    """Return how the model is told who speaks in a group: the name, made harmless because anyone
+    can choose one, and the id, which nobody can choose. Returns an empty string for a private
+    place."""
     if arrival.place_kind is PlaceKind.PRIVATE:
         return ""
-    name = one_line(arrival.sender.name)[:NAME_MAX]
+    name = harmless_line(arrival.sender.name)[:NAME_MAX]
     return f"{name} ({arrival.sender.id})" if name else arrival.sender.id
+
+
+def _label(arrival: Arrival) -> str:
+    """Return what people call the place. A private chat without a name of its own is called after
+    its person, as their messages name them: a command or a click may carry another of their
+    names."""
+    is_said = arrival.kind is UpdateKind.MESSAGE and not arrival.text.startswith("/")
+    if arrival.label or arrival.place_kind is not PlaceKind.PRIVATE or not is_said:
+        return arrival.label
+    return arrival.sender.name
 
 
 def _who(arrival: Arrival) -> str:

@@ -1,8 +1,8 @@
-"""Keeps every platform connected, and knows how each is doing.
+"""Keeps every platform connected, and knows the health of each.
 
-A connection that is lost is made again with growing pauses: one line in the log when it is lost,
-one when it is back. Health is proved by traffic: a platform that is connected and has said nothing
-for long is blind, whatever its library believes.
+A lost connection is made again after pauses that grow; the log gets one line when it is lost and
+one when it is back. Health is proved by traffic: a platform that is connected and has sent nothing
+for long counts as blind, whatever its library reports.
 """
 
 import asyncio
@@ -17,27 +17,39 @@ from perdure.engine.foundation.supervisor import Start, attempt
 from perdure.engine.inbound.inlet import AccountInlet
 from perdure.ports.gateway import Health, PlatformView
 from perdure.ports.platform.adapter import HookRequest, HookResponse, Platform
+from perdure.ports.records.condition import StoreCondition
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.time_limits import time_limit
 from perdure.ports.turns.wakes import Topic, Wakes
 
 PAUSES_S: Final = (1, 2, 5, 10, 30, 60)
-# A platform that refuses us will most likely refuse us again.
+# A platform that refuses this gateway will most likely refuse it again.
 REFUSED_PAUSE_S: Final = 300
+# A connected platform that has sent nothing for longer than this counts as blind.
 SILENCE_S: Final = 180
 CONNECT_S: Final = 60
-# What stands for a place in the waits that a platform names for connecting: words are not held up.
+# The name under which a wait for connecting is kept, in place of a place's name. So the wait holds
+# up connections only, and no messages.
 CONNECTION: Final = "(connection)"
 log = structlog.get_logger("platform")
 
 
 class PlatformReceiver:
-    """One platform, from its first connection to the drain."""
+    """Receives from one platform: connects it, and connects it again until the drain."""
 
-    def __init__(self, platform: Platform, surface: Surface, *, clock: Clock, wakes: Wakes) -> None:
+    def __init__(
+        self,
+        platform: Platform,
+        surface: Surface,
+        *,
+        condition: StoreCondition,
+        clock: Clock,
+        wakes: Wakes,
+    ) -> None:
         self.platform = platform
         self.name = platform.name
         self.inlet: AccountInlet | None = None
+        self._condition = condition
         self._surface = surface
         self._surface.is_open = False
         self._clock = clock
@@ -51,11 +63,13 @@ class PlatformReceiver:
         self._is_stopping = False
 
     def heard(self) -> None:
-        """Something came: only that proves that a connection is worth anything."""
+        """Note that something came from the platform. Only that proves that a connection works, so
+        only that resets the pauses."""
         self._heard_at = self._clock.monotonic_s()
         self._failures = 0
 
     def view(self) -> PlatformView:
+        """Return the platform's health."""
         silent_s = int(self._clock.monotonic_s() - self._heard_at)
         if not self._is_connected:
             health = Health.BLIND if self._was_lost or self._error else Health.DEGRADED
@@ -67,6 +81,7 @@ class PlatformReceiver:
         )
 
     async def run(self, inlet: AccountInlet) -> None:
+        """Connect and receive, again and again, until `stop`."""
         self.inlet = inlet
         while not self._is_stopping:
             await attempt(self._receive(inlet), self._unforeseen)
@@ -75,16 +90,17 @@ class PlatformReceiver:
                 await self._clock.sleep(self._pause_s)
 
     def stop(self) -> None:
-        """End after the connection that is open. Its task is cancelled too, which is not enough:
-        before Python 3.13 a task group that is failing swallows a cancellation, and a receiver that
-        lost its connection at that moment would connect again, while the stop waits for its end."""
+        """Make no further connection. The caller also cancels the task, but that is not enough:
+        before Python 3.13 a task group that is failing swallows a cancellation, so a receiver that
+        loses its connection at that moment would connect again while the caller waits for its
+        end."""
         self._is_stopping = True
 
     async def _receive(self, inlet: AccountInlet) -> None:
-        """One connection, from its making to its loss."""
+        """Connect once, and receive until the connection is lost."""
         try:
             await self._connect(inlet)
-            # What could not reach its platform, or be had from it, has waited for this.
+            # Parts and files have waited for this connection.
             self._wakes.publish(Topic.OUTBOX)
             self._wakes.publish(Topic.FETCHES)
             await self.platform.receive(inlet)
@@ -99,17 +115,17 @@ class PlatformReceiver:
             self._pause_s = REFUSED_PAUSE_S
 
     async def _unforeseen(self, error: Exception) -> None:
-        """An adapter broke in a way nobody foresaw: it begins again, as after a lost connection."""
+        """Treat an unexpected exception of the adapter like a lost connection."""
         self._lost(f"internal error: {type(error).__name__}")
 
     async def _connect(self, inlet: AccountInlet) -> None:
-        # An earlier process may have been told to wait.
+        # The platform may have told this process or an earlier one to wait before connecting.
         await self._clock.sleep(self._surface.pacer.held_s(CONNECTION))
         try:
             async with time_limit(CONNECT_S):
                 inlet.account = await self.platform.connect()
         except TimeoutError as error:
-            raise Transient(f"no answer within {CONNECT_S} s") from error
+            raise Transient(f"the platform did not answer within {CONNECT_S} s") from error
         self._heard_at = self._clock.monotonic_s()
         self._is_connected = self._surface.is_open = True
         self._error = ""
@@ -118,6 +134,12 @@ class PlatformReceiver:
         self._was_lost = False
 
     def _lost(self, why: str) -> None:
+        if self._is_connected and self._condition.trouble:
+            # The store did not take what came, which says nothing about the platform. It offers
+            # that again to the next connection, and the store's trouble is told elsewhere.
+            self._is_connected = self._surface.is_open = False
+            self._pause_s = PAUSES_S[0]
+            return
         is_news = not self._was_lost
         self._is_connected = self._surface.is_open = False
         self._was_lost = True
@@ -127,6 +149,8 @@ class PlatformReceiver:
             log.warning("connection lost, trying again", adapter=self.name, error=why)
 
     async def answer(self, request: HookRequest) -> HookResponse:
+        """Answer a request to the platform's web hook; with 503 while it is not connected, so that
+        the platform offers it again."""
         if self.inlet is None or not self._is_connected:
             body = b'{"error":{"code":"unavailable","message":"not connected","retryable":true}}'
             return HookResponse(status=503, body=body)
@@ -134,6 +158,8 @@ class PlatformReceiver:
 
 
 class Receivers:
+    """Runs the receivers of all platforms."""
+
     def __init__(self, receivers: Mapping[str, PlatformReceiver], *, start: Start) -> None:
         self._receivers = receivers
         self._start = start
@@ -145,7 +171,7 @@ class Receivers:
             self._tasks.append(self._start(work, name=f"receive {name}"))
 
     async def stop(self) -> None:
-        """Nothing more is taken; what was not acknowledged is offered again after the restart."""
+        """Stop receiving. Platforms offer what was not acknowledged again after the restart."""
         for receiver in self._receivers.values():
             receiver.stop()
         for task in self._tasks:
@@ -161,11 +187,12 @@ class Receivers:
         return [receiver.view() for receiver in self._receivers.values()]
 
     async def take_again(self, adapter: str, payload: str) -> None:
-        """A letter that was put aside."""
+        """Take a letter that was put aside. Raises `Rejected` if its platform is not configured."""
         receiver = self._receivers.get(adapter)
         if receiver is None or receiver.inlet is None:
             raise Rejected(f"{adapter} is not configured any more", code="not_configured")
         await receiver.inlet.take_again(payload)
 
     def hooks(self) -> dict[str, Callable[[HookRequest], Awaitable[HookResponse]]]:
+        """Return the functions that answer web hooks, by the platform's name."""
         return {name: receiver.answer for name, receiver in self._receivers.items()}

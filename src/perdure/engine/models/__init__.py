@@ -1,2 +1,2 @@
-"""Gets an answer from a model: which agent, with which request, within which budget, and when to
-try again."""
+"""Gets an answer from a model: chooses the agent, builds the request, checks the budget, and
+decides when to try again."""

@@ -1,6 +1,6 @@
-"""Budgets before the call: a turn asks here for room before it asks a model anything.
+"""Reserves room in the day's budgets before a model is asked.
 
-Where no budget is set there is nothing to ask, and the store is not touched.
+If no budget is set, nothing is reserved, and the store is not asked.
 """
 
 from functools import partial
@@ -15,7 +15,7 @@ from perdure.ports.turns.turns import Claimed
 
 
 class Spending:
-    """What one turn has used so far; each model call is priced as its own agent's."""
+    """Counts what one attempt has used so far. Each model call is priced by its agent's tariff."""
 
     def __init__(self) -> None:
         self.usage = Usage()
@@ -27,7 +27,7 @@ class Spending:
 
 
 class Budgets:
-    """The limits of this gateway. `book` is where room is taken."""
+    """Reserves room within the budgets of this gateway. `book` holds the reservations."""
 
     def __init__(self, book: BudgetBook, *, clock: Clock, limits: DailyBudgets) -> None:
         self._book = book
@@ -44,7 +44,8 @@ class Budgets:
         tariff: Tariff,
         so_far: Spending,
     ) -> str:
-        """Room for one more model call that reads so much. Why there is none; empty if there is."""
+        """Reserve room for one more model call with about this many input tokens. Returns the
+        refusal text, or an empty string."""
         if not self.is_limited:
             return ""
         wanted = Reservation(
@@ -54,7 +55,7 @@ class Budgets:
             agent=agent,
             amount=_total(so_far, estimate(input_tokens, tariff=tariff, limits=self._limits)),
         )
-        # The same reservation takes its own place, so one of unknown fate is simply made again.
+        # A reservation replaces the turn's earlier one, so it is repeated if its answer is lost.
         refused = await persist(
             partial(self._book.reserve, wanted, limits=self._limits), clock=self._clock
         )

@@ -1,40 +1,45 @@
-"""Requests from the journal, each message encoded once.
+"""Makes requests from the journal, and encodes each message once.
 
-A settled turn never changes, so the encoded window that ends at it can be kept (`windows.py`).
-Nothing but speed depends on that: what is missing is read from the store. A turn that nobody can
-follow leaves no window behind: a call without a conversation, and an errand.
+A settled turn never changes, so the encoded window that ends at it can be kept (`windows.py`). Only
+speed depends on that: a window that is missing is made again from the store. A turn that no other
+turn can follow leaves no window behind: a call without a conversation, or an errand.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from perdure.domain.errors import NotFound
-from perdure.domain.ids import MediaId, TurnId
+from perdure.domain.ids import TurnId
 from perdure.domain.journal.events import Recorded, TurnQueued
+from perdure.domain.journal.left_out import leaves_something_out
 from perdure.domain.kinds import TurnKind
-from perdure.domain.people.memory import told
+from perdure.domain.people.memory import memory_section
+from perdure.domain.prompt.history import history_of
+from perdure.domain.prompt.old_pictures import old_pictures, picture_count, without_old
 from perdure.domain.prompt.prefix import (
     Basis,
     KeptText,
     RequestOrigin,
     and_then,
-    digest,
-    kept,
+    kept_text,
     source_of,
-    written,
+    text_digest,
+    written_basis,
 )
 from perdure.domain.prompt.prompt import (
-    MediaBlock,
     ModelRequest,
     PromptMessage,
     Window,
     assemble,
     extend,
+    has_thoughts,
     messages_of,
     tokens_of_messages,
+    weave,
 )
 from perdure.domain.prompt.tokens import tokens_of
+from perdure.domain.prompt.whereabouts import times_of, whereabouts_section
+from perdure.domain.turn.overflow import limit_of, refusal_of
 from perdure.domain.turn.rebuilding import (
     StoredRequest,
     history_in,
@@ -44,6 +49,7 @@ from perdure.domain.turn.rebuilding import (
     together,
 )
 from perdure.domain.turn.recovery import Telling, messages_with_notes
+from perdure.engine.models.pictures import with_pictures
 from perdure.engine.models.roster import Seat
 from perdure.engine.models.windows import WindowKey, Windows
 from perdure.ports.records.history import Conversations
@@ -51,16 +57,15 @@ from perdure.ports.records.media import MediaLibrary
 from perdure.ports.turns.turns import Claimed
 
 CHAIN_MAX = 1_000_000
-IMAGE_BYTES_MAX = 8 * 1024 * 1024
-# Of a summariser's context, how much the conversation may take.
+# Which share of a summariser's context the conversation may take.
 READABLE_SHARE = 0.8
-# Errands that look at a conversation without taking part in it.
+# Errands that get no tools: they look at a conversation without taking part in it.
 _WITHOUT_TOOLS = (TurnKind.TITLE, TurnKind.SUMMARY, TurnKind.STICKER)
 
 
 class Prompted(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, about how many tokens it has, what it begins with and was made from, and those of
-    its texts that no journal holds."""
+    """Holds a request, about how many tokens it has, what it begins with and was made from
+    (`basis`), and those of its texts that no journal holds."""
 
     request: ModelRequest
     tokens: int
@@ -69,13 +74,13 @@ class Prompted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def origin(self) -> RequestOrigin:
-        """What the request was made from, as it is stored."""
-        return RequestOrigin(prefix=written(self.basis), texts=self.texts)
+        """Return what the request was made from, as it is stored."""
+        return RequestOrigin(prefix=written_basis(self.basis), texts=self.texts)
 
 
 class _Words(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request says beside its messages: `own` is `spoken` without what the turn brought, and
-    `kept` are those of the texts that no journal holds."""
+    """Holds the texts of a request beside its messages. `spoken` are the instructions, `own` those
+    without what the turn brought, and `kept` the texts that no journal holds."""
 
     own: str = ""
     spoken: str = ""
@@ -85,6 +90,8 @@ class _Words(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prompts:
+    """Makes requests, and keeps the encoded windows that the next turns begin with."""
+
     def __init__(
         self,
         conversations: Conversations,
@@ -92,24 +99,34 @@ class Prompts:
         *,
         windows: Windows,
         personas: Callable[[], Mapping[str, str]] = dict,
+        zone: str = "UTC",
     ) -> None:
         self._conversations = conversations
         self._media = media
         self._personas = personas
         self._windows = windows
-        # What errands have read that was not kept before, by their turn.
+        self._zone = zone
+        # The windows that were kept for an errand alone, by the errand's turn.
         self._passing: dict[TurnId, list[WindowKey]] = {}
 
     async def request(
         self, seat: Seat, claimed: Claimed, *, turn: Sequence[Recorded], telling: Telling
     ) -> Prompted:
-        """The request for the turn's next model call, with the notes this attempt carries."""
+        """Return the request for the turn's next model call, with the notes that this attempt
+        carries. Raises `Corrupt` if the messages break a rule of the providers."""
         queued = next(r.event for r in turn if isinstance(r.event, TurnQueued))
-        window = await self._window(seat, claimed, is_passing=queued.kind.is_errand)
+        zone = self._zone_told(seat, claimed, queued)
+        own = messages_with_notes(turn, telling)
+        window = await self._window(
+            seat, claimed, zone, is_passing=queued.kind.is_errand, own_pictures=picture_count(own)
+        )
+        times, _ = times_of(turn, zone, before=window.at)
+        if times:
+            own = messages_with_notes(turn, telling, times=times)
         tokens_max = 0
-        if queued.kind is TurnKind.SUMMARY:
-            window, tokens_max = await self._readable(window, seat, claimed)
-        messages = await self._with_media(seat, messages_with_notes(turn, telling))
+        if queued.kind.is_errand:
+            window, tokens_max = await self._readable(window, seat, claimed, turn)
+        messages = await self._with_pictures(seat, own)
         words = self._words(seat, claimed, queued)
         request = assemble(
             window,
@@ -117,7 +134,7 @@ class Prompts:
             instructions=together(words.spoken, words.memory),
             context=queued.context,
             tools=words.tools,
-            options=queued.options,
+            options=seat.fitting(queued.asking),
             purpose=queued.kind if queued.kind.is_errand else "",
         )
         tokens = window.tokens + tokens_of_messages(request.messages)
@@ -128,28 +145,39 @@ class Prompts:
             texts=words.kept,
             basis=Basis(
                 agent=seat.name,
-                instructions=digest(words.spoken),
-                memory=digest(words.memory),
-                tools=digest(words.tools),
-                view=claimed.view,
-                own=digest(words.own) if queued.instructions else "",
+                instructions=text_digest(words.spoken),
+                memory=text_digest(words.memory),
+                tools=text_digest(words.tools),
+                view=window.source.view(claimed.view),
+                own=text_digest(words.own) if queued.instructions else "",
                 upto=turn[-1].seq,
                 source=and_then(window.source, turn),
                 has_vision=seat.has_vision,
                 tokens_max=tokens_max,
+                old_pictures=window.old_pictures,
+                zone=zone,
+                has_thoughts=has_thoughts(messages),
             ),
         )
 
+    def _zone_told(self, seat: Seat, claimed: Claimed, queued: TurnQueued) -> str:
+        """Return the time zone in which a turn is told times, or an empty string if it is not told
+        where it is: an errand and a call without a conversation are nowhere."""
+        is_somewhere = claimed.is_listed and not queued.kind.is_errand
+        return self._zone if seat.has_context and is_somewhere else ""
+
     def _words(self, seat: Seat, claimed: Claimed, queued: TurnQueued) -> _Words:
-        """Return what a request says beside its messages."""
+        """Return the texts of a request beside its messages."""
         tools = "" if queued.kind in _WITHOUT_TOOLS else queued.tools or seat.tools.schemas()
-        kept_tools = () if queued.tools else kept(tools)
+        kept_tools = () if queued.tools else kept_text(tools)
         if queued.kind is TurnKind.STICKER:
-            # Its words are for everybody: nobody's secrets may be in them.
+            # Everybody gets the description, so nobody's instructions or memories may get into it.
             return _Words(tools=tools, kept=kept_tools)
-        own = together(seat.instructions, self._personas().get(queued.persona, ""))
+        zone = self._zone_told(seat, claimed, queued)
+        where = whereabouts_section(claimed.address, claimed.whereabouts, zone) if zone else ""
+        own = together(seat.instructions, self._personas().get(queued.persona, ""), where)
         memories = claimed.memories if seat.has_memory else ()
-        memory = told(memories)
+        memory = memory_section(memories)
         owner = claimed.conversation if claimed.is_shared else claimed.principal
         lines = tuple(sorted((each.id, each.changed_at) for each in memories))
         return _Words(
@@ -157,97 +185,134 @@ class Prompts:
             spoken=together(own, queued.instructions),
             memory=memory,
             tools=tools,
-            kept=(*kept(own), *kept(memory, owner=owner, lines=lines), *kept_tools),
+            kept=(
+                *kept_text(own, owner=owner if where else ""),
+                *kept_text(memory, owner=owner, lines=lines),
+                *kept_tools,
+            ),
         )
 
-    async def _window(self, seat: Seat, claimed: Claimed, *, is_passing: bool) -> Window:
+    async def _window(
+        self,
+        seat: Seat,
+        claimed: Claimed,
+        zone: str,
+        *,
+        is_passing: bool,
+        own_pictures: int | None = None,
+    ) -> Window:
+        """Return the encoded history that ends at the turn's parent. It is kept, but with
+        `is_passing` only until the turn is over. How many old pictures it leaves out depends on
+        `own_pictures`, those of the turn itself; with None, any window will do."""
         turn, view = claimed.parent, claimed.view
         if turn is None:
             return Window()
-        key = (seat.agent, turn)
+        # What an errand is told has no times in it, so its window is not the conversation's.
+        is_apart = is_passing and seat.has_context
+        key = (seat.agent, claimed.lease.turn if is_apart else turn)
         known = self._windows.get(key, view)
-        if known is not None:
+        if known is not None and (
+            own_pictures is None
+            or known.old_pictures == _old_in(seat, known.pictures, own_pictures)
+        ):
             return known
         chain = await self._conversations.window(turn, limit=CHAIN_MAX)
-        messages = [message for events in chain for message in messages_of(events)]
-        begun = Window(source=source_of(chain))
-        window = extend(begun, await self._with_media(seat, messages), encode=seat.agent.encode)
+        times, at = times_of((each for events in chain for each in events), zone)
+        messages = history_of(chain, times=times)
+        pictures = picture_count(messages)
+        old = _old_in(seat, pictures, own_pictures or 0)
+        begun = Window(source=source_of(chain), at=at, pictures=pictures, old_pictures=old)
+        told = await self._with_pictures(seat, messages, old=old)
+        window = extend(begun, told, encode=seat.agent.encode)
         if is_passing:
             self._passing.setdefault(claimed.lease.turn, []).append(key)
         self._windows.keep(key, view, window)
         return window
 
-    async def _readable(self, window: Window, seat: Seat, claimed: Claimed) -> tuple[Window, int]:
-        """What a summariser reads must fit, or what is too long could never be made shorter.
-        Returns with it to how many tokens it was cut, or 0."""
-        tokens_max = int(seat.context_tokens * READABLE_SHARE)
+    async def _readable(
+        self, window: Window, seat: Seat, claimed: Claimed, turn: Sequence[Recorded]
+    ) -> tuple[Window, int]:
+        """Shorten the history that an errand looks back at, if the model cannot read all of it.
+        Returns the history, and the number of tokens that it was shortened to, or 0."""
+        refused = refusal_of([recorded.event for recorded in turn])
+        limit = min(seat.context_tokens, limit_of(refused)) if refused else seat.context_tokens
+        tokens_max = int(limit * READABLE_SHARE)
         if window.tokens <= tokens_max or claimed.parent is None:
             return window, 0
         chain = await self._conversations.window(claimed.parent, limit=CHAIN_MAX)
-        messages = [message for events in chain for message in messages_of(events)]
+        messages = history_of(chain)
         fitting = readable(messages, tokens_max=tokens_max)
         begun = Window(source=source_of(chain))
         return extend(begun, fitting, encode=seat.agent.encode), tokens_max
 
+    async def told(self, turn: TurnId) -> list[PromptMessage]:
+        """Return what the model is told of everything up to a turn. Pictures are not filled in."""
+        chain = await self._conversations.window(turn, limit=CHAIN_MAX)
+        final, newest = weave(None, history_of(chain))
+        return [*final, newest] if newest else []
+
+    async def tokens_before(self, seat: Seat, claimed: Claimed) -> int:
+        """Return about how many tokens the history before a turn has."""
+        queued = next(r.event for r in claimed.events if isinstance(r.event, TurnQueued))
+        zone, is_passing = self._zone_told(seat, claimed, queued), queued.kind.is_errand
+        window = await self._window(seat, claimed, zone, is_passing=is_passing)
+        return window.tokens + tokens_of_messages([window.newest] if window.newest else [])
+
     async def encoded_again(self, asked: StoredRequest, seat: Seat) -> ModelRequest:
-        """Make the last request of a turn again, in the words of the agent at this seat."""
+        """Make the last request of a turn again, encoded by the agent of this seat."""
         sees = msgspec.structs.replace(seat, has_vision=asked.basis.has_vision)
         history = history_in(asked)
         if not asked.basis.tokens_max:
-            history = await self._with_media(sees, history)
-        own = await self._with_media(sees, own_in(asked))
+            history = await self._with_pictures(sees, history)
+        own = await self._with_pictures(sees, own_in(asked))
         return rebuilt(asked, history, own, encode=seat.agent.encode)
 
     async def settled(self, seat: Seat, claimed: Claimed, *, turn: Sequence[Recorded]) -> None:
-        """Grow the parent's window by a turn that has just been settled."""
+        """Extend the parent's window by a turn that has just been settled."""
         parent, view = claimed.parent, claimed.view
         if not claimed.is_listed or not turn:
-            return  # nobody comes back to a call without a conversation
+            return  # no turn follows a call without a conversation
         known = Window() if parent is None else self._windows.get((seat.agent, parent), view)
         if known is None:
             return
         queued = next(r.event for r in turn if isinstance(r.event, TurnQueued))
         if queued.kind.is_errand:
-            return  # nobody follows it, and its parent's window is another session's
+            return  # no turn follows it, and its parent's window belongs to another session
         own = [recorded for recorded in turn if recorded.turn == queued.turn]
-        messages = await self._with_media(seat, messages_of(own))
+        if leaves_something_out(own):
+            return  # what is told of the turns has changed, so the next request is made anew
+        zone = self._zone_told(seat, claimed, queued)
+        times, at = times_of(own, zone, before=known.at)
+        said = messages_of(own, times=times)
+        messages = await self._with_pictures(seat, said)
         if parent is not None:
             self._windows.forget((seat.agent, parent))
-        known = msgspec.structs.replace(known, source=and_then(known.source, own))
+        known = msgspec.structs.replace(
+            known,
+            source=and_then(known.source, own),
+            at=at,
+            pictures=known.pictures + picture_count(said),
+        )
         grown = extend(known, messages, encode=seat.agent.encode)
         self._windows.keep((seat.agent, queued.turn), view, grown)
 
     def is_over(self, turn: TurnId) -> None:
-        """Drop what was read for this turn alone, which runs here no longer."""
+        """Drop the windows that were kept for this turn alone, because it has ended here."""
         for key in self._passing.pop(turn, ()):
             self._windows.forget(key)
 
-    async def _with_media(
-        self, seat: Seat, messages: Sequence[PromptMessage]
+    async def _with_pictures(
+        self, seat: Seat, messages: Sequence[PromptMessage], *, old: int = 0
     ) -> list[PromptMessage]:
-        """Fill in the bytes of pictures, for models that see; other files are told in words."""
+        """Fill in the bytes of pictures if the model can see, without the oldest ones. Other files
+        are told in words."""
         if not seat.has_vision:
             return list(messages)
-        filled = []
-        for message in messages:
-            if not any(isinstance(block, MediaBlock) for block in message.blocks):
-                filled.append(message)
-                continue
-            blocks = [
-                await self._filled(block) if isinstance(block, MediaBlock) else block
-                for block in message.blocks
-            ]
-            filled.append(msgspec.structs.replace(message, blocks=tuple(blocks)))
-        return filled
+        return await with_pictures(without_old(messages, old), self._media)
 
-    async def _filled(self, block: MediaBlock) -> MediaBlock:
-        attachment = block.attachment
-        if attachment.media is None or not attachment.mime.startswith("image/"):
-            return block
-        try:
-            data = await self._media.read(MediaId(attachment.media))
-        except NotFound:
-            return block
-        if len(data) > IMAGE_BYTES_MAX:
-            return block
-        return msgspec.structs.replace(block, data=data)
+
+def _old_in(seat: Seat, before: int, own: int) -> int:
+    """Return how many of the pictures before a turn its requests leave out."""
+    if not seat.has_vision:
+        return 0
+    return old_pictures(before=before, own=own, kept=seat.pictures)

@@ -1,21 +1,21 @@
-"""How a turn gets to an agent that answers: trying again, resting, standing in, waiting in line.
+"""Finds an agent that answers a model call: asks others, asks again, and waits in line.
 
 An agent makes one call and says how it ended. What follows from that is decided here, and only
 while nobody has seen anything of an answer:
 
-- The agents that stand in are tried first, each once and in their order. Waiting begins when none
-  of them has answered, and lasts at most for the first agent's `patience_s`.
-- An agent that is away rests. Turns that have somebody else to ask do not ask it meanwhile; when
-  the rest is over, one of them finds out. Turns that have nobody else wait in line, and the first
-  of the line finds out, soon at first and then more rarely. When the agent is back, the line is let
-  through within a few seconds instead of at once.
+- A turn that has several agents asks each of them once, in their order, before it waits. The wait
+  begins when none of them has answered, and lasts at most for the first agent's `patience_s`.
+- An agent that has failed rests. Turns that have another agent do not ask it meanwhile; after the
+  rest, one of them tries it. Turns that have no other agent wait in line, and the first in line
+  tries it, soon at first and then more rarely. When the agent answers again, the line is let
+  through within a few seconds, not at once.
 - An account whose server takes no more calls (429) has a line too, shared by all agents of that
-  account. Nobody goes before the time that the server named. Then the line is let through evenly,
-  over as long a time as the server had asked for, in the order in which the turns came; new turns
-  go to its end. A further 429 halves the rate, and time without one lets it grow.
+  account. No call is made before the time that the server named. Then the line is let through
+  evenly, over as long a time as the server had asked for, in the order in which the turns came; new
+  turns go to its end. Another 429 halves the rate, and time without one lets it grow.
 
 A call that could not be made because this process has no file descriptor left says nothing about
-any agent. It is made again until it can be, and that time is not taken from anybody's patience.
+any agent. It is repeated until it can be made, and that time does not count as waiting.
 
 All of this is in memory. If the process dies, the next one finds out again.
 """
@@ -36,25 +36,29 @@ from perdure.engine.models.waiting_line import WaitingLine
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.agent import Agent
 
+# After a wait of this length the person is told about it.
 TELL_AFTER_S: Final = 5.0
+# How late the last call of a search may still be made.
 _JUST_NOW_S: Final = 0.5
-# After these the same call is not made again, and the agent is left alone by those who can.
+# After these the call is not repeated, and turns that have another agent leave this one alone.
 _IN_VAIN: Final = frozenset({StopReason.PROVIDER_TIMEOUT, StopReason.PROVIDER_UNREACHABLE})
 _IN_VAIN_STATUS: Final = frozenset({401, 402, 403, 404})
-# After these nobody knows how the server is: it may not have been asked at all.
+# After these nothing is known about the server: it may not have been asked at all.
 _NOT_ASKED: Final = frozenset({StopReason.AGENT_ERROR, StopReason.INVALID_REQUEST})
-# How long to wait for a descriptor: longer each time, up to this.
+# The longest pause before a call that lacked a file descriptor. The pauses grow up to this.
 _DESCRIPTOR_S: Final = 5.0
 
 _TellStopped = Callable[[Stopped], Awaitable[None]]
 
 
 class _RetryWait(Protocol):
+    """Waits for something until an instant at the latest. Returns False if that comes first."""
+
     async def __call__(self, *, until: float) -> bool: ...
 
 
 class Reaching:
-    """Knows of all agents of this node how they can be reached."""
+    """Holds what is known about reaching the agents of this node."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -63,35 +67,35 @@ class Reaching:
         self._limits: dict[str, AccountLimit] = {}
 
     def quest(self, seats: Sequence[Seat], tell: _TellStopped) -> "Quest":
-        """Begin the search for an agent that answers one model call. `tell` is called once if that
-        takes longer than people should wait without a word."""
+        """Begin the search for an agent that answers one model call. `tell` is called once, with
+        why an agent did not answer, if the search takes longer than `TELL_AFTER_S`."""
         return Quest(self, seats, tell, order=next(self._orders))
 
     def rest(self, seat: Seat) -> AgentRest:
-        """Return what is known of the seat's agent."""
+        """Return what is known about the seat's agent."""
         if seat.agent not in self._rests:
             self._rests[seat.agent] = AgentRest(self.clock)
         return self._rests[seat.agent]
 
     def limit(self, seat: Seat) -> AccountLimit:
-        """Return what is known of the account that the seat's agent uses."""
+        """Return what is known about the account that the seat's agent uses."""
         account = seat.account or seat.name
         if account not in self._limits:
             self._limits[account] = AccountLimit(self.clock)
         return self._limits[account]
 
     def forget(self, agent: Agent) -> None:
-        """Drop what is known of an agent that is let go of."""
+        """Drop what is known about an agent, because it is not asked any more."""
         self._rests.pop(agent, None)
 
 
 class Quest:
-    """The search for an agent that answers one model call.
+    """Searches for an agent that answers one model call.
 
-    The caller asks `next` for a seat, makes the call, lets `hears` see what comes of it, and
-    reports to `ended` a call of which nobody has seen anything; and so on until it has an answer,
-    or until `next` gives None. `missed` are the seats that did not answer, and why: because they
-    failed, or because they rest.
+    The caller asks `next` for a seat, makes the call, passes its events to `hears`, and reports it
+    to `ended` if nobody has seen anything of an answer. It repeats this until it has an answer, or
+    until `next` returns None. `missed` holds the seats that did not answer, and why: they failed,
+    or others have found that they do not answer now.
     """
 
     def __init__(
@@ -101,7 +105,7 @@ class Quest:
         self._reaching = reaching
         self._clock = reaching.clock
         self._seats = seats
-        # Somebody else can be asked only where there are several.
+        # A turn with one agent has no other to ask, and waits for that one.
         self._others = list(seats) if len(seats) > 1 else []
         self._tell = tell
         self._order = order
@@ -112,6 +116,7 @@ class Quest:
         self._paused_until: dict[str, float] = {}
         self._is_told = False
         self._is_heard = False
+        self._is_refused = False
         self._has_asked_at_last = False
         self._unasked: Seat | None = None
         self._unasked_times = 0
@@ -120,7 +125,8 @@ class Quest:
 
     @property
     def in_vain(self) -> Stopped:
-        """How the search ended if it has made no call: others know why, or there was no time."""
+        """Return why the search has made no call: what others found out about the first seat, or
+        that its place in line was too far back."""
         known = self.missed.get(self._seats[0].name)
         return known or Stopped(
             reason=StopReason.PROVIDER_ERROR,
@@ -129,12 +135,12 @@ class Quest:
 
     @property
     def waited_s(self) -> float:
-        """How long after its beginning the search has made its last call."""
+        """Return how long after its beginning the search has made its last call."""
         return self._sent_at - self._began_at
 
     async def next(self) -> Seat | None:
-        """Return the seat to ask now, after waiting for it if need be. None: nobody is left who
-        could be asked in time."""
+        """Return the seat to ask now, after waiting for it if necessary. Returns None if there is
+        no seat left that can be asked in time."""
         seat = await self._unasked_yet() or await self._other() or await self._waited_for()
         if seat is not None:
             self._sent_at = self._clock.monotonic_s()
@@ -144,7 +150,7 @@ class Quest:
         return seat
 
     def hears(self, seat: Seat, event: AgentEvent) -> None:
-        """Take note that the seat's agent answers, when the first sign of that comes."""
+        """Note that the seat's agent answers, at the first event that shows it."""
         if self._is_heard or isinstance(event, AgentSpent):
             return
         if not isinstance(event, Stopped) or event.reason.is_finish:
@@ -153,7 +159,7 @@ class Quest:
             self._reaching.limit(seat).reached(sent_at=self._sent_at)
 
     def ended(self, seat: Seat, stopped: Stopped) -> None:
-        """Take note of how a call ended of which nobody has seen anything."""
+        """Note how a call has ended, if nobody has seen anything of an answer."""
         self.missed[seat.name] = stopped
         rest = self._reaching.rest(seat)
         if stopped.reason is StopReason.OUT_OF_DESCRIPTORS:
@@ -171,9 +177,15 @@ class Quest:
         elif stopped.reason not in _NOT_ASKED:
             rest.reached()
 
+    def refused(self) -> None:
+        """Note that an agent's server does not take what is asked. At most one other agent is asked
+        after that, if it can be asked at once: to wait for one does not change what is asked."""
+        self._others = [] if self._is_refused else self._others[:1]
+        self._is_refused = True
+
     async def _unasked_yet(self) -> Seat | None:
-        """Return a seat that we had no descriptor to ask, after a pause in which one may have
-        become free."""
+        """Return the seat whose call lacked a file descriptor, after a pause in which one may have
+        become free. Returns None if there is no such seat."""
         seat, self._unasked = self._unasked, None
         if seat is None:
             return None
@@ -185,11 +197,13 @@ class Quest:
             await self._clock.sleep(min(pause_s, _DESCRIPTOR_S))
         finally:
             self.is_waiting = False
+        # The pause does not use up the turn's patience.
         self._began_at += self._clock.monotonic_s() - since
         return seat
 
     async def _other(self) -> Seat | None:
-        """Return the next of several seats that was not asked yet and can be asked at once."""
+        """Return the next of several seats that was not asked yet and can be asked at once, or None
+        if there is none."""
         while self._others:
             seat = self._others.pop(0)
             if not self._reaching.rest(seat).is_resting and await self._goes_at_once(seat):
@@ -205,7 +219,10 @@ class Quest:
         return True
 
     async def _waited_for(self) -> Seat | None:
-        """Wait until a seat may be asked that may still answer; the one that is free first."""
+        """Wait for the seat that can be asked first, among those that may still answer. Returns
+        None if there is none, or if the time is up."""
+        if self._is_refused:
+            return None
         worth = [seat for seat in self._seats if self._is_worth_it(seat)]
         if not worth:
             return None
@@ -220,19 +237,19 @@ class Quest:
         return seat if may_go else None
 
     def _is_worth_it(self, seat: Seat) -> bool:
-        """Whether the seat was not asked yet, or may answer when it is asked again."""
+        """Tell whether the seat was not asked yet, or may answer when it is asked again."""
         if not self._tries[seat.name]:
             return True
         return self.patience_s > 0 and self.missed[seat.name].may_retry
 
     async def _wait_for(self, seat: Seat) -> bool:
-        """Wait until the seat may be asked. False: the time is up."""
+        """Wait until the seat may be asked. Returns False if the time is up."""
         if not self.patience_s:
             return True
         until = self._began_at + self.patience_s
         known = self.missed.get(seat.name) or self._known(seat)
         if known is not None and known.retry_after_s is not None and self._opens_at(seat) > until:
-            # The server itself says that it is in vain. Whoever has not heard it asks once.
+            # The server has named a later time. A search that has not asked this seat asks it once.
             return not self._tries[seat.name]
         rest, limit = self._reaching.rest(seat), self._reaching.limit(seat)
         pause = partial(self._pause, self._paused_until.get(seat.name, 0.0))
@@ -242,15 +259,16 @@ class Quest:
         return await self._in_time(partial(limit.line.wait, self._order), until, seat)
 
     def _may_ask_at_last(self, rest: AgentRest, until: float) -> bool:
-        """Whether to ask once more because the time is up just now, and the server may be back. A
-        search whose last call ended after its time has had that."""
+        """Tell whether to ask once more because the time is just up and the server may be back. A
+        search whose last call ended after the time was up has asked late enough already."""
         is_just_now = self._clock.monotonic_s() <= until + _JUST_NOW_S
         is_first = not self._has_asked_at_last
         self._has_asked_at_last = True
         return is_just_now and is_first and rest.may_be_asked_at_last
 
     async def _in_time(self, wait: _RetryWait, until: float, seat: Seat) -> bool:
-        """Wait for what may not come in time, and tell the person when it takes long."""
+        """Wait until the instant at the latest, and tell the person if the search takes long.
+        Returns whether the wait ended in time."""
         tell_at = self._began_at + TELL_AFTER_S
         if not self._is_told and tell_at < until:
             if await wait(until=tell_at):
@@ -260,7 +278,7 @@ class Quest:
         return await wait(until=until)
 
     async def _pause(self, instant: float, *, until: float) -> bool:
-        """Sleep until an instant, or until the time is up."""
+        """Sleep until an instant, or until the time is up. Returns whether the instant has come."""
         left_s = min(instant, until) - self._clock.monotonic_s()
         if left_s > 0:
             await self._clock.sleep(left_s)
@@ -275,24 +293,24 @@ class Quest:
         return self._reaching.rest(seat).line, self._reaching.limit(seat).line
 
     def _opens_at(self, seat: Seat) -> float:
-        """The instant before which the seat cannot be asked."""
+        """Return the instant before which the seat cannot be asked."""
         paused_until = self._paused_until.get(seat.name, 0.0)
         return max(paused_until, *(line.opens_at for line in self._lines(seat)))
 
     def _known(self, seat: Seat) -> Stopped | None:
-        """What others have found out about a seat."""
+        """Return why a seat does not answer now, as others have found out, or None."""
         return self._reaching.rest(seat).last or self._reaching.limit(seat).last
 
     def _note_known(self, seat: Seat) -> None:
-        """Take over what others have found out about a seat that this search has not asked."""
+        """Record what others have found out about a seat, unless this search has its own answer."""
         known = self._known(seat)
         if known is not None:
             self.missed.setdefault(seat.name, known)
 
 
 def reach_after(before: Reach, quest: Quest, last: Stopped | None) -> Reach:
-    """Return what it took to get the answers of a turn, with one more search. `last` is how the
-    last call of the search ended."""
+    """Add one search to what it took to get the answers of a turn. `last` is how the last call of
+    the search ended, or None if it made no call."""
     missed = [
         Missed(agent=agent, reason=stopped.reason, detail=stopped.detail)
         for agent, stopped in quest.missed.items()

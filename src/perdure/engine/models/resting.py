@@ -1,4 +1,4 @@
-"""What is known of an agent that is away, and of an account that takes no more calls for now.
+"""Holds what is known about agents that are away, and accounts that take no more calls for now.
 
 Both keep a line of the calls that wait, and decide how fast it is let through. A failure counts
 once: when a server goes away, all calls under way fail, and only the first tells anything new.
@@ -14,27 +14,28 @@ from perdure.engine.models.waiting_line import WaitingLine
 from perdure.ports.system.clock import Clock
 
 TOO_MANY: Final = 429
+# The pauses before new tries, and the rests of an agent, double from the first to the longest.
 _FIRST_WAIT_S: Final = 0.5
 _WAIT_MAX_S: Final = 5.0
 _FIRST_REST_S: Final = 5.0
 _REST_MAX_S: Final = 60.0
-# A call that has not failed after this long has perhaps got through: one more may follow it.
+# A call that has not failed after this long may have got through, so another one may follow.
 _UNSURE_S: Final = 2.0
-# When an agent is back, its line is let through within this time, and at least at this pace.
+# When an agent answers again, its line is let through within this time, with gaps of at most this.
 _RETURN_S: Final = 5.0
 _RETURN_GAP_S: Final = 0.05
-# Many calls are spread over at least this time, few at most at this rate.
+# After a short wait, many calls are spread over this time, and few go at most at this rate.
 _SPREAD_MIN_S: Final = 5.0
 _BRISK_RATE: Final = 20.0
-# Which share of its rate a limited line gains in a second, and how much at least.
+# By which share its rate a limited line speeds up in a second, and by how much at least.
 _GROWTH: Final = 0.03
 _GROWTH_MIN: Final = 0.2
-# Multiples of it, without their whole part, spread evenly however many there are.
+# The fractional parts of its multiples are spread evenly, however many of them are used.
 _GOLDEN: Final = 0.618_033_988_749_895
 
 
 class AgentRest:
-    """Keeps whether one agent is away, and the line of the calls that wait for it."""
+    """Holds whether one agent is away, and the line of the calls that wait for it."""
 
     def __init__(self, clock: Clock) -> None:
         self.line = WaitingLine(clock, self._gap_s)
@@ -52,25 +53,25 @@ class AgentRest:
 
     @property
     def is_resting(self) -> bool:
-        """Whether a turn that has somebody else to ask should leave this agent alone."""
+        """Tell whether a turn that has another agent to ask should leave this one alone."""
         return self._clock.monotonic_s() < self._rests_until
 
     def asks(self) -> None:
-        """Note that a call goes out. While it is under way, others leave the agent alone."""
+        """Note that a call is made. If the agent has failed, others leave it alone meanwhile."""
         self._asked_at = self._clock.monotonic_s()
         if self._failures:
             self._rests_until = self._asked_at + self._rest_s()
 
     @property
     def may_be_asked_at_last(self) -> bool:
-        """Whether a call whose time is up may ask once more: nobody has for a moment, and the
-        server has not named a time."""
+        """Tell whether a search whose time is up may ask once more: no call was made just now, and
+        the server has not named a time."""
         is_named = self.last is not None and self.last.retry_after_s is not None
         return not is_named and self._clock.monotonic_s() - self._asked_at > _FIRST_WAIT_S
 
     def failed(self, stopped: Stopped, *, sent_at: float, order: int) -> None:
-        """Take note of a failure before the first word. Calls that were under way when the agent
-        went away all fail, and tell nothing new but that it is so for all of them."""
+        """Note a failure before the first word. Calls that were under way when the agent went away
+        all fail, and tell nothing new except that it does not fail for one call alone."""
         self.last = stopped
         if stopped.may_retry and stopped.status != TOO_MANY:
             self._strike(stopped, order)
@@ -85,9 +86,9 @@ class AgentRest:
             self.line.open_at(now + max(self.pause_s(self._failures), named_s))
 
     def _strike(self, stopped: Stopped, order: int) -> None:
-        """Decide whether the agent is away for everybody. It is if nothing answers at its address,
-        or if it fails for one call and then for another. A request that makes its server fail each
-        time it is made must not keep the others waiting."""
+        """Decide whether the agent is away for everybody: it is if nothing answers at its address,
+        or if it fails for one search and then for another. A single request that makes its server
+        fail each time must not make the others wait."""
         if order != self._struck_by:
             self._struck_by = order
             self._strikes += 1
@@ -97,7 +98,7 @@ class AgentRest:
             self.line.open_at(self._clock.monotonic_s() + (stopped.retry_after_s or _FIRST_WAIT_S))
 
     def reached(self) -> None:
-        """Take note that the agent answers. Whoever waits for it is let through, spread out."""
+        """Note that the agent answers. The calls that wait for it are let through, spread out."""
         if self._failures:
             self._failures = self._strikes = 0
             self._struck_by = None
@@ -108,6 +109,8 @@ class AgentRest:
             self.line.open_at(self._clock.monotonic_s() + self._gap_s(len(self.line)))
 
     def _gap_s(self, waiting: int) -> float:
+        """Return the gap after a call of the line. While the agent is away, each call that is let
+        through without a failure halves the next gap."""
         if self._is_away:
             gap_s = self._gap_after_s
             self._gap_after_s = max(gap_s / 2, _RETURN_GAP_S)
@@ -115,8 +118,8 @@ class AgentRest:
         return min(_RETURN_GAP_S, _RETURN_S / waiting) if waiting else 0.0
 
     def pause_s(self, failures: int) -> float:
-        """How long to wait after so many failures: doubling, and spread out, so that those who
-        failed together do not come back together."""
+        """Return how long to wait after this many failures. The wait doubles with each one, and is
+        spread out, so that calls that failed together are not repeated together."""
         wait_s = min(_FIRST_WAIT_S * 2.0 ** min(failures - 1, 10), _WAIT_MAX_S)
         return wait_s * (0.75 + next(self._spread) * _GOLDEN % 1 / 2)
 
@@ -125,7 +128,7 @@ class AgentRest:
 
 
 class AccountLimit:
-    """Keeps how many calls one account takes, and the line of those that wait for room."""
+    """Holds how many calls one account takes, and the line of the calls that wait for room."""
 
     def __init__(self, clock: Clock) -> None:
         self.line = WaitingLine(clock, self._gap_s)
@@ -140,8 +143,8 @@ class AccountLimit:
         self._grown_at = 0.0
 
     def refused(self, stopped: Stopped, *, sent_at: float) -> None:
-        """Take note of a 429. Those of calls that were under way at the first one only prolong the
-        wait: they say nothing about the rate at which the line went since."""
+        """Note a 429. If the call was sent before the last 429 came, it only prolongs the wait: it
+        says nothing about the rate at which the line was let through since."""
         self.last = stopped
         now = self._clock.monotonic_s()
         if sent_at >= self._refused_at:
@@ -155,8 +158,8 @@ class AccountLimit:
         self.line.hold_until(self._held_until)
 
     def reached(self, *, sent_at: float) -> None:
-        """Take note that a call got through. If it was made since the last refusal, the wait is
-        over, even if the server named a longer one; so is the limit, if nobody waits any more."""
+        """Note that a call got through. If it was sent after the last refusal, the wait is over,
+        even if the server named a longer one. The limit is over too if no call waits any more."""
         if not self._wait_s or sent_at <= self._refused_at:
             return
         now = self._clock.monotonic_s()
@@ -169,7 +172,8 @@ class AccountLimit:
             self.line.open_at(now)
 
     def _gap_s(self, waiting: int) -> float:
-        """Spread those that wait evenly over the time that the server asked for."""
+        """Return the gap after a call of the line. It spreads the calls that wait evenly over the
+        time that the server asked for."""
         if not self._wait_s:
             return 0.0
         now = self._clock.monotonic_s()
@@ -178,17 +182,17 @@ class AccountLimit:
             return 0.0
         self._grow(now)
         rate = min(max(self._even_rate(waiting + 1), self._rate), self._rate_max)
-        # One call in the time that the server named is always fair.
+        # One call in the time that the server named is always allowed.
         self._rate = max(rate, 1 / self._wait_s)
         return 1 / self._rate
 
     def _even_rate(self, calls: int) -> float:
-        """The rate at which so many calls are spread over the wait. A wait that is short for many
-        calls says little about how many are taken, so they get a few seconds at least."""
+        """Return the rate at which this many calls are spread over the wait. A short wait says
+        little about how many calls the account takes, so many calls get a few seconds at least."""
         return max(min(calls / self._wait_s, _BRISK_RATE), calls / max(self._wait_s, _SPREAD_MIN_S))
 
     def _grow(self, now: float) -> None:
-        """Let the rate grow with the time since it was last looked at."""
+        """Raise the rate for the time since it was last raised, except the wait after a refusal."""
         passed_s = min(now - max(self._grown_at, self._refused_at + self._wait_s), self._wait_s)
         self._grown_at = now
         if passed_s > 0 and self._rate:
@@ -197,6 +201,7 @@ class AccountLimit:
             self._rate_max += more
 
     def _forget(self) -> None:
+        """Begin anew, without a limit."""
         self.last = None
         self._held_until = -math.inf
         self._wait_s = 0.0

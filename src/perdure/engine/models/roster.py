@@ -1,27 +1,37 @@
-"""The agents of this gateway, by name."""
+"""Holds the agents of this gateway, by name."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
 
 import msgspec
 
 from perdure.domain.errors import Rejected
+from perdure.domain.journal.options import Options
 from perdure.domain.people.menu import AgentOffer
 from perdure.domain.people.prices import Tariff
 from perdure.domain.prompt.compaction import KEEP_SHARE
+from perdure.domain.prompt.old_pictures import PICTURES_KEPT
 from perdure.ports.turns.agent import Agent
 from perdure.ports.turns.tools import Tools
 
+# What a wire that requires a limit asks for an answer. Smaller windows have no room for so much.
+_ANSWER_TOKENS: Final = 8192
+
 
 class Seat(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent with what it was configured to say and use. `patience_s` is how long a turn waits
-    for it while it is away; `account` is the same for agents that share a limit at a provider."""
+    """Holds an agent with its configuration. `patience_s` is how long a turn waits for the agent
+    while it is away; `account` is the same for agents that share a limit at a provider. `window` is
+    the size of the model's window as its server has named it, or 0; a smaller window than the
+    configured one takes its place in `context_tokens`."""
 
     name: str
     kind: str
     agent: Agent
     tools: Tools
+    model: str = ""
+    reasoning: str = ""
     instructions: str = ""
     fallbacks: tuple[str, ...] = ()
     patience_s: float = 60.0
@@ -29,14 +39,25 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
     tariff: Tariff = Tariff()
     has_memory: bool = False
     has_vision: bool = True
+    pictures: int = PICTURES_KEPT
+    has_context: bool = False
     context_tokens: int = 128_000
+    window: int = 0
     compact_at: float = 0.75
     compact_agent: str = ""
 
     @property
     def compact_tokens(self) -> int:
-        """From how much context on older turns are to be summarised."""
+        """Return the size of the context above which older turns are summarised."""
         return int(self.context_tokens * self.compact_at)
+
+    def fitting(self, options: Options) -> Options:
+        """Return options with which the answer leaves room for the request in a small window: some
+        servers count both together."""
+        most = self.window // 2
+        if not 0 < most < _ANSWER_TOKENS:
+            return options
+        return msgspec.structs.replace(options, max_tokens=options.within(most))
 
     @property
     def offer(self) -> AgentOffer:
@@ -44,25 +65,29 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
             has_memory=self.has_memory,
             keep_tokens=int(self.context_tokens * KEEP_SHARE),
             compact_agent=self.compact_agent,
+            model=self.model,
+            context_tokens=self.context_tokens,
+            reasoning=self.reasoning,
         )
 
 
 class Roster:
     """Holds the agents by name; the first one is the default. An agent that a new configuration
-    has replaced goes on with the turns it has, and is closed and forgotten with the last of them.
-    `forget` tells those who keep something of an agent's."""
+    has replaced continues the turns that it has, and is closed after the last of them."""
 
     def __init__(self, seats: Mapping[str, Seat]) -> None:
         assert seats
+        self._windows: dict[tuple[str, str], int] = {}
+        self._configured = dict(seats)
         self._seats = dict(seats)
-        # By identity, as agents are: two of the same name may be at work.
+        # By agent, not by name: a replaced agent and the one in its place have the same name.
         self._at_work: Counter[Agent] = Counter()
         self._retired: set[Agent] = set()
         self._forget: list[Callable[[Agent], None]] = []
         self.default = next(iter(self._seats))
 
     def when_gone(self, forget: Callable[[Agent], None]) -> None:
-        """Have this called with every agent that is let go of."""
+        """Call `forget` with every agent that is about to be closed because it was replaced."""
         self._forget.append(forget)
 
     @property
@@ -70,18 +95,43 @@ class Roster:
         return list(self._seats.values())
 
     async def replace(self, seats: Mapping[str, Seat]) -> None:
-        """Take over a new configuration; turns under way keep the seats they have."""
+        """Take over a new configuration. Turns under way keep the seats that they have."""
         assert seats
         kept = {seat.agent for seat in seats.values()}
         replaced = {seat.agent for seat in self._seats.values()} - kept
         self._retired = (self._retired | replaced) - kept
-        self._seats = dict(seats)
+        self._configured = dict(seats)
+        self._seats = self._fitted()
         self.default = next(iter(self._seats))
         await self._let_go()
 
+    def learn(self, windows: Iterable[tuple[str, str, int]]) -> None:
+        """Take over the windows that servers have named: agent, model and tokens of each."""
+        self._windows.update({(agent, model): tokens for agent, model, tokens in windows})
+        self._seats = self._fitted()
+
+    def window(self, seat: Seat) -> int:
+        """Return the window that the server of this seat's model has named, or 0."""
+        return self._windows.get((seat.name, seat.model), 0)
+
+    def fresh(self, seat: Seat) -> Seat:
+        """Return a seat with what is known by now."""
+        return next((each for each in self.seats if each.agent is seat.agent), seat)
+
+    def _fitted(self) -> dict[str, Seat]:
+        """Return the seats with the windows that are known."""
+        return {
+            name: msgspec.structs.replace(
+                seat, window=known, context_tokens=min(seat.context_tokens, known)
+            )
+            if (known := self.window(seat))
+            else seat
+            for name, seat in self._configured.items()
+        }
+
     @asynccontextmanager
     async def at_work(self, name: str) -> AsyncIterator[list[Seat]]:
-        """The seats that a turn for this agent may use, which stay open while it does."""
+        """Yield the seats that a turn for this agent may use. Their agents stay open meanwhile."""
         seats = self.candidates(name)
         self._at_work.update(_agents(seats))
         try:
@@ -91,8 +141,8 @@ class Roster:
             await self._let_go()
 
     async def _let_go(self) -> None:
-        """Close the replaced agents that no turn uses any more. They are taken off the list first:
-        closing takes a while, and the next turn that ends must not close them again."""
+        """Close the replaced agents that no turn uses any more. They leave the set first: closing
+        takes a while, and the next turn that ends must not close them again."""
         idle = [agent for agent in self._retired if not self._at_work[agent]]
         self._retired.difference_update(idle)
         for agent in idle:
@@ -107,7 +157,8 @@ class Roster:
         self._retired.clear()
 
     def resolve(self, name: str) -> str:
-        """The name of a configured agent; empty means the default."""
+        """Return the name of a configured agent; an empty name means the default. Raises `Rejected`
+        if there is no such agent."""
         chosen = name or self.default
         if chosen not in self._seats:
             known = ", ".join(self._seats)
@@ -115,7 +166,8 @@ class Roster:
         return chosen
 
     def candidates(self, name: str) -> list[Seat]:
-        """The agent and those that stand in when its provider fails before the first token."""
+        """Return the agent's seat, then those that stand in if it fails before the first token. An
+        unknown name stands for the default agent."""
         first = self._seats.get(name) or self._seats[self.default]
         return [first, *(self._seats[each] for each in first.fallbacks if each in self._seats)]
 

@@ -1,7 +1,7 @@
-"""A line in which model calls wait until they may be made: first come, first served.
+"""Lets model calls wait in a line until they may be made: first come, first served.
 
 The line has one gate, which is open or opens at some instant. Each call that is let through closes
-the gate for a gap, whose length the owner of the line decides. Only the first in the line sleeps;
+the gate for a gap, whose length the owner of the line decides. Only the first in line has a timer;
 the others cost nothing until they are the first, or until their own time is up.
 """
 
@@ -12,12 +12,12 @@ from typing import Final
 
 from perdure.ports.system.clock import Clock
 
-# Clocks are floats: an instant that is this near has come.
+# Clocks are floats: an instant that is this close counts as reached.
 _NEAR_S: Final = 1e-6
 
 
 class _Waiter:
-    """A call in the line. Calls are compared by the order in which they came."""
+    """Holds a call in the line. Calls are compared by the order in which they came."""
 
     __slots__ = ("is_gone", "order", "until", "woken")
 
@@ -36,8 +36,8 @@ class _Waiter:
 
 
 class WaitingLine:
-    """`gap_s` is called for each call that is let through, with the number of those that still
-    wait, and returns how long the next one has to wait after it."""
+    """Lets calls through one by one. `gap_s` is called for each call that is let through, with the
+    number of calls that still wait, and returns how long the next one must wait after it."""
 
     def __init__(self, clock: Clock, gap_s: Callable[[int], float]) -> None:
         self._clock = clock
@@ -52,21 +52,21 @@ class WaitingLine:
 
     @property
     def opens_at(self) -> float:
-        """The instant from which on the first in the line may go."""
+        """Return the instant from which on the first in line may go."""
         return self._opens_at
 
     def hold_until(self, instant: float) -> None:
-        """Let nobody through before this instant. A hold is never shortened by another one."""
+        """Let no call through before this instant. A later hold never shortens an earlier one."""
         self._opens_at = max(self._opens_at, instant)
 
     def open_at(self, instant: float) -> None:
-        """Let the first one through at this instant, whatever was said before."""
+        """Let the first call through at this instant, even if the line was held for longer."""
         self._opens_at = instant
         self._wake_first()
 
     async def wait(self, order: int, *, until: float) -> bool:
-        """Return True as soon as the call may be made, or False when `until` has come before that.
-        A smaller `order` goes first, so a call that comes back has its old place."""
+        """Return True as soon as the call may be made, or False if `until` comes first. A smaller
+        `order` goes first, so a call that comes back gets its old place."""
         now = self._clock.monotonic_s()
         if not self._size and self._is_open(now):
             self._let_through(now, still_waiting=0)
@@ -86,7 +86,7 @@ class WaitingLine:
         heapq.heappush(self._by_end, (until, order, waiter))
         self._size += 1
         if first is not None:
-            first.wake()  # it may be the first no more, or has to watch an earlier end
+            first.wake()  # it may not be the first any more, or must wake for an earlier end
         return waiter
 
     async def _wait(self, waiter: _Waiter) -> bool:
@@ -105,7 +105,8 @@ class WaitingLine:
             waiter.woken = asyncio.get_running_loop().create_future()
 
     async def _sleep(self, first: _Waiter, now: float) -> None:
-        """Sleep until the gate opens or until somebody's time is up, whoever that is."""
+        """Sleep until the gate opens, the first is woken, or the time of any call is up. Wakes the
+        calls whose time is up."""
         wakes_at = min(self._opens_at, self._next_end())
         sleep = self._clock.sleep(max(wakes_at - now, 0.0))
         timer = asyncio.ensure_future(sleep)  # noqa: TID251 - it ends below
@@ -126,8 +127,8 @@ class WaitingLine:
         return self._opens_at <= now + _NEAR_S
 
     def _let_through(self, now: float, *, still_waiting: int) -> None:
-        """Close the gate for the gap. Gaps are counted from the instant at which the gate opened,
-        unless that is long ago, so that late wake-ups do not slow the line down."""
+        """Close the gate for the gap. The gap begins at the instant at which the gate opened,
+        unless that is longer ago than the gap, so that late wake-ups do not slow the line down."""
         gap_s = self._gap_s(still_waiting)
         began = self._opens_at if now - self._opens_at < gap_s else now
         self._opens_at = max(began + gap_s, self._opens_at)

@@ -1,7 +1,8 @@
-"""Encoded histories that are kept, so that the next turn of a conversation need not read them.
+"""Keeps encoded histories, so that the next turn of a conversation need not read them again.
 
-Nothing but speed depends on what is here. It is bounded in bytes, the longest unused goes first,
-and what nobody has used for a while goes too: a gateway at rest holds nothing of its busy hours.
+Only speed depends on this cache. It is bounded in bytes: the window that was unused for longest is
+dropped first. A window that was unused for `IDLE_S` is dropped too, so that an idle gateway holds
+nothing of its busy hours.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from perdure.ports.turns.agent import Agent
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 IDLE_S: Final = 60.0
-# Windows that become idle one after another are dropped together.
+# The least time between two looks: windows that become idle soon after each other go together.
 TOGETHER_S: Final = 15.0
 
 WindowKey = tuple[Agent, TurnId]
@@ -30,13 +31,13 @@ class _Kept(NamedTuple):
 
 
 def _nobody() -> None:
-    """Tells no one."""
+    """Do nothing."""
 
 
 class Windows:
     """Keeps windows by the turn at which each ends, and by the agent that has encoded it: another
-    one of the same name may speak another wire. A window is good for the view it was made for only.
-    `dropped` is called when idle ones were let go."""
+    agent of the same name may use another wire. A window is valid only for the view that it was
+    made for. `dropped` is called after idle windows were dropped."""
 
     def __init__(self, *, clock: Clock, dropped: Callable[[], None] = _nobody) -> None:
         self._clock = clock
@@ -51,7 +52,7 @@ class Windows:
         return len(self._kept)
 
     def get(self, key: WindowKey, view: str) -> Window | None:
-        """Return the window if there is one for this view."""
+        """Return the window, or None if there is none for this view."""
         known = self._kept.get(key)
         if known is None or known.view != view:
             return None
@@ -60,6 +61,7 @@ class Windows:
         return known.window
 
     def keep(self, key: WindowKey, view: str, window: Window) -> None:
+        """Keep a window instead of an older one, and drop others until all fit."""
         self.forget(key)
         self._kept[key] = _Kept(view, window, self._clock.monotonic_s())
         self._bytes += window.size
@@ -73,7 +75,7 @@ class Windows:
             self._bytes -= dropped.window.size
 
     def forget_agent(self, agent: Agent) -> None:
-        """Drop what this agent has encoded: nobody will ask it again."""
+        """Drop the windows that this agent has encoded, because it is not asked any more."""
         for key in [key for key in self._kept if key[0] is agent]:
             self.forget(key)
 
@@ -82,7 +84,7 @@ class Windows:
         self._stirred.set()
 
     async def run(self) -> None:
-        """Drop what has become idle. Where nothing is kept, nothing wakes up."""
+        """Drop idle windows until `stop`. While no window is kept, this does not wake up."""
         while not self._over.is_set():
             self._stirred.clear()
             if not self._kept:
@@ -92,7 +94,7 @@ class Windows:
             self.drop_idle()
 
     def drop_idle(self) -> None:
-        """Drop the windows that nobody has used for `IDLE_S`."""
+        """Drop the windows that were unused for `IDLE_S`."""
         before = len(self._kept)
         while self._kept and self._idle_in_s() <= 0:
             self._drop_oldest()

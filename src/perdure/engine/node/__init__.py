@@ -1,1 +1,1 @@
-"""Leads one node through its life, from joining the others to its bounded end."""
+"""Runs one node, from joining the store to a shutdown that takes a bounded time."""

@@ -1,8 +1,8 @@
-"""The time in which a node must have come to its end, whatever the store or a platform does.
+"""Bounds the time in which a node ends, whatever the store or a platform does.
 
-The end of a node is made of steps: park the turns, send what is due, leave. Each step is given what
-is left of the time. A step that does not end by then is let go of, and what it was about is left
-behind as a kill would leave it: the next start recovers it. A second signal makes the time short.
+A node ends in steps: park the turns, send what is due, leave. Each step gets what is left of the
+time. A step that does not end by then is cancelled, and its work is left as a kill would leave it:
+the next start recovers it. A second signal shortens the time.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ import structlog
 
 from perdure.domain.errors import Ambiguous, Transient
 
-# What the steps after the last turn may take together: they store and send a little each.
+# How long the steps after the last turn may take together. Each stores or sends only a little.
 CLOSING_S: Final = 2.0
-# The same after a second signal, which has to end the whole process within a second.
+# The same after a second signal, which must end the whole process within a second.
 HURRIED_S: Final = 0.6
-# Kept for the last step, which tells the store that the node has left.
+# Reserved for the last step, which tells the store that the node has left.
 KEPT_S: Final = 0.25
 log = structlog.get_logger("stop")
 
 
 class NodeEnding:
-    """Bounds the steps of a node's end. Times are the event loop's."""
+    """Bounds the steps of a node's end. All times are those of the event loop."""
 
     def __init__(self) -> None:
         self._at_s = math.inf
@@ -36,7 +36,7 @@ class NodeEnding:
         self._at_s = asyncio.get_running_loop().time() + within_s
 
     def hurry(self) -> None:
-        """Leave only a moment, also to the steps that are under way."""
+        """Shorten the time to a moment, also for steps that are under way."""
         at_s = asyncio.get_running_loop().time() + HURRIED_S
         self._at_s = min(self._at_s, at_s)
         for limit in self._limits:
@@ -46,8 +46,8 @@ class NodeEnding:
     @asynccontextmanager
     async def step(self, what: str, *, at_most_s: float = math.inf) -> AsyncIterator[None]:
         """Bound the block by the time that is left, less what the last step needs. A block that
-        runs out of time, or whose write the store does not take, ends without an error: the log
-        names `what` is left as after a kill."""
+        runs out of time, or whose write the store does not take, ends without an error. The log
+        then says that `what` is left as after a kill."""
         async with self._within(what, at_most_s=at_most_s, kept_s=KEPT_S):
             yield
 

@@ -1,7 +1,7 @@
-"""Keeps the full-text index close behind what was said.
+"""Keeps the full-text index up to date.
 
-Turns are indexed with every few that are settled, and by who searches. After a crash, or where
-nobody talks for a while, more may wait than one search should have to index: this catches up.
+Turns are indexed in groups when they are settled, and by searches. After a crash, or when nobody
+writes for a while, more turns may wait than one search should have to index: this indexes them.
 """
 
 import asyncio
@@ -19,6 +19,8 @@ log = structlog.get_logger("search")
 
 
 class Indexer:
+    """Indexes the turns that wait for it, a few at a time."""
+
     def __init__(self, index: Index) -> None:
         self._index = index
         self._over = asyncio.Event()
@@ -30,7 +32,7 @@ class Indexer:
         await step_by_step(self.step, over=self._over, pause_s=PAUSE_S, every_s=EVERY_S)
 
     async def step(self) -> bool:
-        """Index some of what waits. Returns whether there may be more."""
+        """Index some of the turns that wait. Returns True if there may be more."""
         try:
             return await self._index.catch_up()
         except (Transient, Ambiguous) as error:

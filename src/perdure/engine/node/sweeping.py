@@ -1,8 +1,8 @@
-"""Sweeps the library: bytes that nobody has a row for, and files that were never finished.
+"""Removes bytes from the library that have no row, and files that were never finished.
 
-They are left by a death between the bytes and their row. A little is looked at in each step, all of
-it at the start and then once a day, so a large library costs no long moment. Files that were
-uploaded and named by no message for a day are looked for each hour.
+They are left behind if the process dies after the bytes were stored and before their row was. Each
+step looks at one part, so that a large library never takes long: all parts at the start, and then
+all of them once a day. Uploaded files that no message has named for a day are removed every hour.
 """
 
 import asyncio
@@ -16,12 +16,14 @@ from perdure.ports.records.media import SHARDS, MediaLibrary
 
 PAUSE_S: Final = 0.5
 EVERY_S: Final = 3_600.0
-# So many parts are looked at each hour, which makes all of them in a day.
+# How many parts are looked at in an hour, so that all of them are looked at in a day.
 PARTS: Final = -(-SHARDS // 24)
 log = structlog.get_logger("media")
 
 
 class Sweeper:
+    """Looks through the library part by part, and removes what belongs to nothing."""
+
     def __init__(self, library: MediaLibrary) -> None:
         self._library = library
         self._shard = 0
@@ -35,15 +37,15 @@ class Sweeper:
         await step_by_step(self.step, over=self._over, pause_s=PAUSE_S, every_s=EVERY_S)
 
     async def step(self) -> bool:
-        """Look at one part of the library. False after the last one of this hour; at the start that
-        is all of them."""
+        """Look at one part of the library. Returns False after the last part of this hour; in the
+        first round, after the last part of the library."""
         try:
             if self._shard % PARTS == 0:
                 await self._remove_loose()
             swept = await self._library.sweep(self._shard)
         except (Transient, Ambiguous) as error:
-            # It is tried again in an hour. Why the store or the folder does not serve is told by
-            # those who need it now.
+            # This part is looked at again in the next round. Not a warning: whoever needs the store
+            # or the folder now reports why it fails.
             log.debug("the library cannot be swept", error=error.message)
             swept = 0
         if swept:

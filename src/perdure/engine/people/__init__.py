@@ -1,1 +1,2 @@
-"""Asks again who may speak and how often, and tells the operators what only they can mend."""
+"""Checks again who may speak and how often, and tells operators of faults that only they can
+fix."""

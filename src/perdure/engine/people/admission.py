@@ -1,7 +1,7 @@
-"""Who may speak, asked again: whenever a turn begins, and when somebody's access may have ended.
+"""Checks again who may speak: whenever a turn begins, and when somebody's access may have ended.
 
-The decision is the domain's (`domain/people/access.py`). The store brings the facts about the
-person with every turn that is claimed, the terms are those of the configuration as it is now.
+`domain/people/access.py` decides. The store returns the facts about the person with every claimed
+turn, and the terms are those of the current configuration.
 """
 
 from collections.abc import Callable
@@ -10,29 +10,30 @@ from typing import Final
 import structlog
 
 from perdure.domain.ids import TurnId
-from perdure.domain.people.access import Speaker, Terms, refusal
+from perdure.domain.people.access import Speaker, Terms, access_refusal
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.turns import Turns
 from perdure.ports.turns.wakes import Topic, Wakes
 
+# How many turns are read at a time.
 AT_ONCE: Final = 500
 log = structlog.get_logger("access")
 
 
 class Admission:
-    """Says whether a turn may begin. `terms` are those of an adapter, read at every question."""
+    """Decides whether a turn may begin. `terms` returns the current terms of an adapter."""
 
     def __init__(self, terms: Callable[[str], Terms]) -> None:
         self._terms = terms
 
     def refusal(self, speaker: Speaker) -> str:
-        """Why a turn of this speaker may not begin; empty if it may."""
-        return refusal(self._terms(speaker.adapter).rules, speaker)
+        """Return why a turn of this speaker may not begin, or an empty string if it may."""
+        return access_refusal(self._terms(speaker.adapter).rules, speaker)
 
 
 class Review:
-    """Ends the work of people who may not speak any more: what runs is stopped, what waits or was
-    interrupted is refused. A turn that is missed here is found when it begins."""
+    """Ends the turns of people who may not speak any more: a turn at work is stopped, one that is
+    queued or interrupted is refused. A turn that is missed here is refused when it begins."""
 
     def __init__(self, turns: Turns, admission: Admission, feed: Feed, *, wakes: Wakes) -> None:
         self._turns = turns
@@ -41,7 +42,8 @@ class Review:
         self._wakes = wakes
 
     async def step(self) -> None:
-        """Look at every turn that is not settled. Those that an ending frees come last."""
+        """Look at every turn that is not settled, in the order of their ids. When a turn ends, its
+        untaken messages become turns with newer ids, so this finds them too."""
         last: TurnId | None = None
         while found := await self._turns.unfinished(after=last, limit=AT_ONCE):
             for each in found:

@@ -1,7 +1,8 @@
-"""Files that agents give: into the library first, then into the turn that gave them.
+"""Stores the files that agents give.
 
-If we die after the first step, the bytes and their row are there and belong to no message; the next
-attempt gives the file again, and only what a turn's journal names is ever sent.
+A file goes into the library first, and then into the journal of the turn that gave it. If the
+process dies in between, the bytes and their row are stored and belong to no message. The next
+attempt gives the file again, and only files that a turn's journal names are ever sent.
 """
 
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ log = structlog.get_logger("media")
 
 
 class AgentFiles:
+    """Puts the files of agents into the library, each of at most `bytes_max` bytes."""
+
     def __init__(self, library: MediaLibrary, *, clock: Clock, bytes_max: int) -> None:
         self._library = library
         self._clock = clock
@@ -35,7 +38,8 @@ class AgentFiles:
     async def take(
         self, file: AgentFile, principal: PrincipalId, *, so_far: Sequence[Recorded]
     ) -> Attachment | str:
-        """The file as an attachment, or words that say why it is none."""
+        """Store a file and return it as an attachment, or return a text for the reply that says why
+        it was not kept. `so_far` holds the turn's events, which count the files already given."""
         name = file_name(Attachment(name=storable(file.name)))[:NAME_MAX]
         if len(file.data) > self._bytes_max:
             return f"\n\n(The file {name} was not kept: it is over {self._bytes_max:,} bytes.)"
@@ -51,8 +55,8 @@ class AgentFiles:
     async def _put(
         self, data: bytes, *, mime: str, name: str, principal: PrincipalId
     ) -> Media | None:
-        """Return None where the folder may not be written to, or its person has all they may have:
-        only people can change that, and the turn must not wait for it."""
+        """Put a file into the library. Returns None if the folder is not writable or the person's
+        quota is used up: only people can change that, so the turn must not wait for it."""
         try:
             return await self._library.put(
                 data, mime=mime, name=name, principal=principal, is_loose=False

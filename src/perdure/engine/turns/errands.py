@@ -1,4 +1,4 @@
-"""What the gateway does by itself once a turn is over: find a title, make room."""
+"""Orders the errands that follow a turn without being asked for: a title and a summary."""
 
 import structlog
 
@@ -16,9 +16,9 @@ log = structlog.get_logger("errands")
 
 
 class Afterwards:
-    """A title is sought after the first exchange of people's conversations; a summary when the
-    context has grown past the agent's mark. Neither is worth a turn: if the store does not take the
-    order now, the next turn gives it again."""
+    """Orders a title for a person's conversation that has none, and a summary when the context has
+    grown past the agent's mark. An order that the store does not take is not repeated: the next
+    turn gives it again."""
 
     def __init__(self, errands: Errands, feed: Feed, *, has_titles: bool, wakes: Wakes) -> None:
         self._errands = errands
@@ -35,6 +35,7 @@ class Afterwards:
         outcome: Outcome,
         context_tokens: int,
     ) -> None:
+        """Order the errands that a settled turn has made necessary."""
         lease = claimed.lease
         is_nameless = not claimed.has_title and queued.kind == TurnKind.MESSAGE
         try:
@@ -48,10 +49,12 @@ class Afterwards:
                     lease.session,
                     keep_tokens=seat.offer.keep_tokens,
                     agent=seat.compact_agent or seat.name,
+                    stand_in=seat.name if seat.compact_agent else "",
                 )
         except (Transient, Ambiguous) as error:
             log.debug("an errand may not be sent", error=error.message, session=lease.session)
-            self._wakes.publish(Topic.TURNS)  # if it was, someone must run it
+            # The order may have been stored although the answer was lost: then it can be claimed.
+            self._wakes.publish(Topic.TURNS)
             return
         if recorded:
             self._feed.publish_recorded(recorded)

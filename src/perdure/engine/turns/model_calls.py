@@ -1,14 +1,16 @@
 """Makes the model calls of one attempt, each with a request of its own and room in the budgets.
 
-Text is written down as it comes (`scribe.py`). Until the first word somebody else may be asked, or
-the same agent again (`reaching.py`); from then on the call is what it is. The last answer of a turn
-is not journalled here: the transaction that settles the turn does that.
+Text is stored as it comes (`scribe.py`). Before the first word the same agent may be asked again,
+or another one (`reaching.py`); after it the call is never repeated. The last answer of a turn is
+not appended to the journal here: the transaction that settles the turn does that.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -18,17 +20,22 @@ from perdure.domain.ids import CallId, MessageId
 from perdure.domain.journal.attachments import given_in
 from perdure.domain.journal.events import AssistantSaid, Attachment, ToolCall, Usage
 from perdure.domain.journal.reach import AT_ONCE
+from perdure.domain.journal.session_events import WindowExceeded
+from perdure.domain.journal.thoughts import Thoughts
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.bounds import Measure
 from perdure.domain.prompt.prefix import NOTHING_ASKED, RequestOrigin
 from perdure.domain.turn.announcing import away_text
+from perdure.domain.turn.overflow import refusal_of, room_sought
 from perdure.domain.turn.recovery import acknowledgements
+from perdure.domain.turn.spent import Spent
 from perdure.domain.turn.stream import (
     AgentCall,
     AgentFile,
     AgentSpent,
     AgentText,
+    AgentThoughts,
     Stopped,
     Thinking,
 )
@@ -47,8 +54,25 @@ from perdure.ports.turns.wakes import Topic
 log = structlog.get_logger("turn")
 
 
+@dataclass(slots=True)
+class _Asked:
+    """Collects what one answer asks for: tool calls, and the thoughts that led to them."""
+
+    calls: list[ToolCall] = field(default_factory=list)
+    thoughts: Thoughts | None = None
+
+
+class _OneCall(Protocol):
+    """Makes one call to one agent."""
+
+    async def __call__(
+        self, seat: Seat, quest: Quest, scribbling: asyncio.TaskGroup, /
+    ) -> ModelStep: ...
+
+
 class ModelCalls:
-    """Knows what the model calls of one attempt have said, taken and cost so far."""
+    """Makes the model calls of one attempt, and holds what they have said, used and cost so far.
+    `claimed` is the turn as it is told now."""
 
     def __init__(
         self,
@@ -58,9 +82,9 @@ class ModelCalls:
         *,
         thinks: Callable[[], None],
     ) -> None:
-        """`thinks` is called while a model is at work and says nothing."""
+        """Set up the calls. `thinks` is called while a model is working and says nothing."""
         self._services = services
-        self._claimed = claimed
+        self.claimed = claimed
         self._ledger = ledger
         self._thinks = thinks
         self._prepared: tuple[str, int] | None = None
@@ -76,41 +100,93 @@ class ModelCalls:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the turn waits for an agent that is away, and has said nothing yet."""
+        """Tell whether the turn waits until an agent can be asked. Nothing is said meanwhile."""
         return self._quest is not None and self._quest.is_waiting
 
-    async def ask(self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup) -> ModelStep:
-        """Make one model call. It is made again, or another agent is asked, only while nobody has
-        seen anything."""
+    @property
+    def spent(self) -> Spent:
+        """Return what the calls that have ended have used, as far as their servers said so."""
+        agent = self.prompted.basis.agent if self.prompted else ""
+        return Spent(agent=agent, usage=self.spending.usage, cost=self.spending.cost)
+
+    @property
+    def work(self) -> Ledger:
+        """Return what agents may know of the turn."""
+        return self._ledger
+
+    def is_thinking(self) -> None:
+        """Note that a model works and says nothing."""
+        self._thinks()
+
+    async def ask(
+        self,
+        seats: Sequence[Seat],
+        scribbling: asyncio.TaskGroup,
+        *,
+        call: _OneCall | None = None,
+    ) -> ModelStep:
+        """Make one model call, and return what it gave. The call is repeated, or another agent is
+        asked, only while nobody has seen anything of an answer. The first call that is too long for
+        an agent ends the search, because room is made for it. `call` is what is done with one agent
+        instead of asking it for the turn's answer."""
+        makes_room = call is not None or room_sought(self._ledger.facts) is None
         quest = self._quest = self._services.reaching.quest(seats, self._tell_of_wait)
         step: ModelStep | None = None
+        refused: ModelStep | None = None
         try:
             while (seat := await quest.next()) is not None:
+                # `next` may have waited for long: messages that came meanwhile are asked too.
                 await self._ledger.take_steers()
-                step = await self._call(seat, quest, scribbling)
+                step = await (call or self._call)(seat, quest, scribbling)
                 if step.is_final:
                     return step
                 if seat.name not in quest.missed:
                     self._log_failure(step)
                 quest.ended(seat, step.stopped)
+                if step.is_too_long and makes_room:
+                    return step
+                if step.is_refused:
+                    refused = refused or step
+                    quest.refused()
         finally:
+            # Also if the time limit cancels this: the settlement that follows reports the reach.
             self.reach = reach_after(self.reach, quest, step.stopped if step else None)
         if step is not None:
-            return step
+            # That another agent was away does not help the person; that this was refused does.
+            return refused or step
         return ModelStep(stopped=quest.in_vain, seat=seats[0], scribe=self.new_scribe(scribbling))
 
+    async def note_window(self, step: ModelStep, *, tokens: int, is_summary: bool = False) -> None:
+        """Record that a request was longer than the model's window, the first time, and whenever
+        the refusal names another window than before. The window is used from then on."""
+        seat, stopped = step.seat, step.stopped
+        roster = self._services.roster
+        is_first = not is_summary and refusal_of(self._ledger.facts) is None
+        if not is_first and stopped.window in (0, roster.window(seat)):
+            return
+        exceeded = WindowExceeded(
+            turn=self._ledger.turn,
+            agent=seat.name,
+            model=seat.model,
+            tokens=stopped.asked or tokens,
+            window=stopped.window,
+            is_summary=is_summary,
+        )
+        await self._ledger.append([exceeded])
+        if stopped.window:
+            roster.learn([(seat.name, seat.model, stopped.window)])
+
     async def keep(self, step: ModelStep) -> None:
-        """Journal an answer that asks for tools: its message is final, and the turn goes on."""
-        await self._say(step.scribe, step.text, calls=step.calls)
+        """Append an answer that asks for tools: its message is final, and the turn continues."""
+        await self._say(step.scribe, step.text, calls=step.calls, thoughts=step.thoughts)
         self.scribe = None
 
     def new_scribe(self, scribbling: asyncio.TaskGroup) -> Scribe:
-        """Return a scribe for the next message, which carries what is to be acknowledged."""
+        """Return a scribe for the next message. It carries the acknowledgements not stored yet."""
         services = self._services
         return Scribe(
             self._ledger,
             MessageId(services.mint("msg")),
-            flusher=services.flusher,
             scribbling=scribbling,
             acknowledgements=self._acknowledgements,
             origin=self._origin,
@@ -127,7 +203,11 @@ class ModelCalls:
         *,
         calls: tuple[ToolCall, ...] = (),
         attachments: tuple[Attachment, ...] = (),
+        thoughts: Thoughts | None = None,
     ) -> None:
+        """Append a final message to the journal, with its files, and with its calls and the
+        thoughts that led to them. If the process dies from here on, the next attempt can give the
+        thoughts back beside the calls."""
         lease = self._ledger.lease
         said = AssistantSaid(
             turn=lease.turn,
@@ -136,15 +216,19 @@ class ModelCalls:
             text=text,
             calls=calls,
             attachments=attachments,
+            thoughts=thoughts,
         )
-        # What the first model event of the attempt acknowledges, if no flush has carried it yet.
+        # If no flush has stored the acknowledgements, the scribe still has them, and this message
+        # stores them. Later messages of the attempt carry none.
         self._acknowledgements = ()
         await self._ledger.append([*scribe.acknowledgements, said], origin=self._origin())
 
     async def _give(self, scribe: Scribe, file: AgentFile, scribbling: asyncio.TaskGroup) -> Scribe:
-        """A file stands where it came: what was said before it is final with it."""
+        """Store a file at its place in the answer: the text before it becomes a final message with
+        the file, and a new message begins. Returns the scribe to continue with. If the file is not
+        kept, the text says why."""
         given = await self._services.files.take(
-            file, self._claimed.principal, so_far=self._ledger.events
+            file, self.claimed.principal, so_far=self._ledger.events
         )
         if isinstance(given, str):
             scribe.add(given)
@@ -163,15 +247,17 @@ class ModelCalls:
         )
 
     async def _tell_of_wait(self, stopped: Stopped) -> None:
-        """Tell the person that the model is away. Programs that called are told by the end."""
+        """Tell the person that the model is away. For a program or an errand nobody is told: only
+        the end of its turn counts."""
         if self._quest is not None and self._ledger.queued.kind == TurnKind.MESSAGE:
             text = away_text(stopped.reason, stopped.detail, self._quest.patience_s)
             await self._ledger.tell(text)
             self._services.wakes.publish(Topic.OUTBOX)
 
     async def _prepare(self, seat: Seat) -> Prompted | Stopped:
-        """Return the request for a seat's agent with room for it in the budgets, or why there is
-        none. A call that is made again is not prepared again while the turn stands where it did."""
+        """Return the request for this seat's agent, with room reserved in the budgets, or a
+        `Stopped` that says why no call can be made. A repeated call uses the same request as long
+        as the turn has no new events."""
         key = (seat.name, len(self._ledger.events))
         if self.prompted is not None and self._prepared == key:
             return self.prompted
@@ -180,20 +266,20 @@ class ModelCalls:
                 partial(
                     self._services.prompts.request,
                     seat,
-                    self._claimed,
+                    self.claimed,
                     turn=self._ledger.events,
-                    telling=self._claimed.telling,
+                    telling=self.claimed.telling,
                 ),
                 clock=self._services.clock,
             )
         except Corrupt as error:
             return Stopped(reason=StopReason.AGENT_ERROR, detail=error.message)
         refused = await self._services.budgets.reserve(
-            self._claimed, seat.name, prompted.tokens, tariff=seat.tariff, so_far=self.spending
+            self.claimed, seat.name, prompted.tokens, tariff=seat.tariff, so_far=self.spending
         )
         if refused:
             return Stopped(reason=StopReason.BUDGET, detail=refused)
-        # Once for all tries: it is the same request, byte for byte.
+        # The room is set once, so that all tries send the same request, byte for byte.
         request = msgspec.structs.replace(prompted.request, room=self._room)
         prompted = msgspec.structs.replace(prompted, request=request)
         self._prepared = key
@@ -202,14 +288,17 @@ class ModelCalls:
         return prompted
 
     async def _call(self, seat: Seat, quest: Quest, scribbling: asyncio.TaskGroup) -> ModelStep:
+        """Make one call to one agent, and collect what it gives until it stops."""
         scribe = self.scribe = self.new_scribe(scribbling)
         prompted = await self._prepare(seat)
         if isinstance(prompted, Stopped):
             return ModelStep(stopped=prompted, seat=seat, scribe=scribe)
-        calls: list[ToolCall] = []
+        asked = _Asked()
         known = len(self._ledger.events)
         measure = Measure(self._room)
         stopped = Stopped(reason=StopReason.AGENT_ERROR, detail="the agent ended without a word")
+        # A process that stood still may have lost the turn, and another node then makes this call.
+        # Nothing is awaited between the check and the call.
         await self._services.lease.held()
         async with aclosing(seat.agent.run(prompted.request, self._ledger)) as stream:
             async for event in stream:
@@ -221,17 +310,15 @@ class ModelCalls:
                         scribe = await self._give(scribe, file, scribbling)
                     case Thinking():
                         self._thinks()
-                    case AgentCall() as call:
-                        calls.append(self._tool_call(seat, call))
-                        measure.add(call.name + call.arguments)
-                        measure.count_calls(len(calls))
+                    case AgentThoughts() | AgentCall():
+                        self._take(event, seat, asked, measure)
                     case AgentSpent(usage=usage):
                         self._spent(seat, usage)
                     case Stopped():
                         stopped = event
                 if measure.excess:
                     stopped = Stopped(reason=StopReason.ANSWER_EXCEEDED, detail=measure.excess)
-                    calls.clear()
+                    asked = _Asked()
                     break
         self._room = measure.room_after()
         text = await scribe.finish()
@@ -240,18 +327,33 @@ class ModelCalls:
             seat=seat,
             scribe=scribe,
             text=text,
-            calls=tuple(calls),
+            calls=tuple(asked.calls),
+            thoughts=asked.thoughts,
             has_given=any(given_in(self._ledger.events[known:])),
         )
 
+    def _take(
+        self, event: AgentThoughts | AgentCall, seat: Seat, asked: _Asked, measure: Measure
+    ) -> None:
+        """Take a tool call, or the thoughts that led to the calls."""
+        if isinstance(event, AgentThoughts):
+            asked.thoughts = event.thoughts
+            measure.add(event.thoughts.bodies)
+            return
+        asked.calls.append(self._tool_call(seat, event))
+        measure.add(event.name + event.arguments)
+        measure.count_calls(len(asked.calls))
+
     def _spent(self, seat: Seat, usage: Usage) -> None:
-        """What the provider has counted is better than what we have estimated."""
+        """Add the usage that the provider has counted. It also corrects an estimate of the context
+        that was too low."""
         self.spending.add(usage, seat.tariff)
         counted = usage.input_tokens + usage.output_tokens
         self.context_tokens = max(self.context_tokens, counted)
 
     def _tool_call(self, seat: Seat, call: AgentCall) -> ToolCall:
-        """Our own id: providers' ids repeat between calls, and everything here is found by id."""
+        """Return the call with an id of our own. Every call is found by its id here, and the ids of
+        providers repeat between calls."""
         return ToolCall(
             id=CallId(self._services.mint("call")),
             name=call.name,

@@ -1,4 +1,4 @@
-"""The turn pump: takes queued turns as long as there is room, and lets runners run them."""
+"""Claims queued turns as long as there is room, and lets runners run them."""
 
 import asyncio
 from collections import Counter
@@ -25,14 +25,16 @@ from perdure.ports.turns.turns import Claimed
 from perdure.ports.turns.wakes import Topic
 
 CLAIM_MAX = 64
+# The shortest wait for the next claim, unless a wake-up ends it.
 CLAIM_AGAIN_S = 0.05
+# How long to wait if the store could not say when the next turn may begin.
 LOOK_AGAIN_S = 1.0
-
-
 log = structlog.get_logger("turns")
 
 
 class TurnPump:
+    """Claims turns, and owns the task of each turn that runs on this node."""
+
     def __init__(  # noqa: PLR0913 - what turns need around them
         self,
         services: RunnerServices,
@@ -56,22 +58,24 @@ class TurnPump:
         bus.listen(Topic.STEERED, lambda turn: self.steer(TurnId(str(turn))))
         self._watch = ClockWatch(services.clock)
         self._running: dict[TurnId, tuple[Runner, asyncio.Task[None]]] = {}
-        # How many turns each person has at work here, with those that are being accepted.
+        # How many turns each person has running here, with those that are being accepted.
         self._in_use: Counter[PrincipalId] = Counter()
         self._most = most_of(services.limits.concurrent)
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_draining = False
-        # Turns may be ours that we do not know of; they are looked for before more is claimed.
+        # Turns may belong to this node without running here, because the answer to a claim was lost
+        # or a failure could not be stored. They are looked for before more turns are claimed.
         self._is_unsure = False
         self._is_looking = False
-        # Our lease was lost: until we have joined anew nothing is ours to look for.
+        # The lease was lost. Until the node has joined again, it claims nothing.
         self._is_away = False
         self._has_more = False
         self._is_full = False
         self._held = 0
+        # Turns that were ended from outside while the answer to their claim was on its way.
         self._abandoned: set[TurnId] = set()
-        # How many attempts were interrupted durably, for the next start to go on with.
+        # How many attempts were stored as interrupted. The next start continues their turns.
         self.parked = 0
 
     @property
@@ -79,8 +83,9 @@ class TurnPump:
         return len(self._running)
 
     async def run(self) -> None:
-        """Until the drain: step while there is work, else wait for a wake-up."""
+        """Claim and start turns until the drain begins. If there are none, wait for a wake-up."""
         while not self._is_draining:
+            # Before the store is read: a turn that is queued during the step ends the next wait.
             self._waiter.begin()
             self._watch.begin()
             self._has_more = False
@@ -97,8 +102,8 @@ class TurnPump:
             return True
 
     async def _wait(self) -> None:
-        """Wait until we are woken, until a turn that is held back may begin, or until the clock was
-        set while one is."""
+        """Wait for a wake-up, for the next poll, or for the instant at which a delayed turn may
+        begin. If the wall clock is set meanwhile, that instant is asked for again."""
         left_s = None if self._is_full else await self._left_s()
         if left_s is None:
             await happens_within(self._waiter, within_s=self._poll_s)
@@ -107,7 +112,7 @@ class TurnPump:
         await self._watch.wait(self._waiter, within_s=within_s)
 
     async def _left_s(self) -> float | None:
-        """Return in how long the next turn may begin; None if there is none to begin."""
+        """Return in how many seconds to look for a turn that may begin; None if no turn waits."""
         try:
             next_ms = await self._services.turns.next_claim_ms(shares=self._shares)
         except (Transient, Ambiguous):
@@ -115,37 +120,44 @@ class TurnPump:
         instants = [each for each in (next_ms, self._reaper.look_again_ms) if each is not None]
         if not instants:
             return None
-        # Never at once: what we could not claim is another's for a moment.
+        # Never at once: a turn that is ready and was not claimed here is being claimed elsewhere.
         return max((min(instants) - self._services.clock.now_ms()) / 1000, CLAIM_AGAIN_S)
 
     async def step(self) -> bool:
-        """Claim what there is room for and start it. False when there was nothing to claim."""
+        """Claim and start as many turns as there is room for. Returns False if none was claimed."""
         room = min(self._room, CLAIM_MAX)
         if room <= 0 or self._is_draining or self._is_away:
             self._is_full = room <= 0
             return False
         self._is_full = False
-        if self._is_unsure and not self._held:  # what is being accepted is not lost
+        # A message that is being accepted may have its turn claimed before the turn is known here.
+        # The look would take that turn for lost, so it waits.
+        if self._is_unsure and not self._held:
             await self._look_for_lost()
         if self._reaper.is_holding_back:
             await self._reaper.resume()
         try:
             claimed = await self._services.turns.claim(limit=room, shares=self._shares)
         except Ambiguous:
-            # It may have given us turns we do not know of: look before claiming more.
+            # The claim may be committed: its turns belong to this node and nobody runs them.
             self._is_unsure = True
             raise
         for each in claimed:
             self.begin(each)
-        self._abandoned.clear()
-        # Of suspects that were held back, only those that have begun tell how long to wait.
+        if not self._held:
+            # The answer to a message that is being accepted may bring such a turn, too.
+            self._abandoned.clear()
+        # While suspects are held back, the next step asks again: when the next one may begin is
+        # known only once the suspect before it has begun.
         is_to_ask = bool(claimed) and self._reaper.is_holding_back
         self._has_more = len(claimed) == room or is_to_ask
         return bool(claimed)
 
     async def _look_for_lost(self) -> None:
-        """Meanwhile nothing begins: it would not be among those we say we know."""
-        self._is_unsure = False  # first: whatever is lost from now on, the next look is for
+        """Put back turns that belong to this node and do not run here. Meanwhile no message gets a
+        seat: its turn would not be among the known ones, and would be put back too."""
+        # Cleared first: a claim that is lost during this look sets it again, for the next look.
+        self._is_unsure = False
         self._is_looking = True
         try:
             await self._reaper.reclaim(tuple(self._running))
@@ -161,13 +173,14 @@ class TurnPump:
 
     @property
     def _shares(self) -> FairShares:
-        """Who has how many turns now, for others to read while that changes."""
+        """Return who has how many turns now. A copy, because the counts change while it is read."""
         return FairShares(in_use=self._in_use.copy(), most=self._most)
 
     @contextmanager
     def seat(self, who: PrincipalId) -> Iterator[bool]:
-        """Hold room, if there is any for this person, for a turn that may be claimed while its
-        message is accepted. The drain waits for such turns as for those that run."""
+        """Hold a free slot for this person while their message is accepted, and yield whether there
+        is one. If so, its turn may be claimed in the same transaction. The drain waits for such
+        turns as for running ones."""
         is_steady = not (self._is_unsure or self._is_looking or self._is_away)
         has_room = self._room > 0 and self._in_use[who] < self._most
         is_free = is_steady and not self._is_draining and has_room
@@ -177,7 +190,7 @@ class TurnPump:
         try:
             yield is_free
         except (Ambiguous, asyncio.CancelledError):
-            # Committed or not, we shall not hear of it: it may have given us a turn.
+            # The transaction may be committed, and its turn belongs to this node without running.
             self._is_unsure = True
             self._waiter.wake()
             raise
@@ -186,11 +199,12 @@ class TurnPump:
             self._leave(who, is_free)
             self._note_idle()
             if is_free and (self._is_full or self._is_unsure):
-                self._waiter.wake()  # whoever looked meanwhile found no room
+                # The pump may have found no room, or put off a look, because this slot was held.
+                self._waiter.wake()
 
     def _leave(self, who: PrincipalId, count: int = 1) -> None:
-        """Take note that a person has fewer turns at work. Whoever had all they may have, and may
-        have more waiting, is looked for again."""
+        """Count a person's turns down. Wakes the pump if the person used all slots that they may
+        have, since more of their turns may wait."""
         if self._in_use[who] >= self._most:
             self._waiter.wake()
         self._in_use[who] -= count
@@ -202,7 +216,7 @@ class TurnPump:
             self._idle.set()
 
     def begin(self, claimed: Claimed) -> None:
-        """Run a turn that is ours, unless it was ended while its claim was on the way to us."""
+        """Run a claimed turn, unless it was ended while the answer to its claim was on its way."""
         if claimed.lease.turn in self._abandoned:
             return
         surface = self._surfaces.of(claimed.address)
@@ -224,15 +238,16 @@ class TurnPump:
         self._in_use[claimed.principal] += 1
         self._idle.clear()
         self._bus.publish(Topic.BEGUN)
-        # From outside: cancelled before its first step, a task runs no `finally` of its own, and
-        # the drain would wait for it forever.
+        # A callback, because a task that is cancelled before its first step runs no `finally`: the
+        # turn would count as running, and the drain would wait for it forever.
         task.add_done_callback(lambda _: self._ended(claimed, runner))
 
     async def _run(self, runner: Runner) -> None:
         await attempt(runner.run(), partial(self._fail, runner))
 
     async def _fail(self, runner: Runner, error: Exception) -> None:
-        """If not even that can be written down, the turn is still ours and nobody runs it."""
+        """Settle a turn whose runner failed unexpectedly. If that cannot be stored either, the turn
+        still belongs to this node and nobody runs it, so it is looked for."""
 
         async def lose(_: Exception) -> None:
             runner.is_lost = True
@@ -240,8 +255,10 @@ class TurnPump:
         await attempt(runner.fail_unforeseen(error), lose)
 
     def _ended(self, claimed: Claimed, runner: Runner) -> None:
+        """Free what a runner used. Wakes the pump if another turn may be claimed now."""
         turn = claimed.lease.turn
         self._leave(claimed.principal)
+        # The turn may have been taken from this runner and claimed again: then it has a new one.
         found = self._running.get(turn)
         if found is not None and found[0] is runner:
             del self._running[turn]
@@ -255,33 +272,36 @@ class TurnPump:
             self._waiter.wake()
 
     def abandon(self, turn: TurnId) -> None:
-        """The turn was settled by someone else's transaction: end the work at once."""
+        """End the work on a turn at once, because another transaction has ended the turn."""
         found = self._running.get(turn)
         if found is not None:
             found[1].cancel()
         else:
-            # A claim of it may be on its way back to us: it must not begin any more.
+            # The answer to its claim may be on its way: the turn must not begin then.
             self._abandoned.add(turn)
 
     def let_go(self) -> None:
-        """Our turns may be others' now: end all work, and begin none."""
+        """End all work and claim nothing: the lease was lost, and the turns may belong to other
+        nodes."""
         self._is_away = True
         for _, task in self._running.values():
             task.cancel()
 
     def come_back(self) -> None:
-        """What nobody has taken is ours again, and nobody runs it: look before claiming more."""
+        """Claim again after the node has joined anew. Turns that no other node has taken belong to
+        this node and nobody runs them, so they are looked for first."""
         self._is_away = False
         self._is_unsure = True
         self._waiter.wake()
 
     def steer(self, turn: TurnId) -> None:
-        """A message for a running turn has been accepted."""
+        """Tell a turn's runner that a message for it was accepted."""
         found = self._running.get(turn)
         if found is not None:
             found[0].steer()
 
     def stop_claiming(self) -> None:
+        """Claim nothing more. Turns that run go on."""
         self._is_draining = True
         self._waiter.wake()
 
@@ -290,15 +310,15 @@ class TurnPump:
         await self._idle.wait()
 
     def interrupt_waiting(self, reason: Interruption, asked: NodeRequest) -> None:
-        """Park the turns that wait for an agent that is away: they have said nothing, and waiting
-        on would only keep the process from its end."""
+        """Park the turns that wait for an agent that is away. Nothing is said while they wait, so
+        waiting longer would only delay the end of the process."""
         for runner, task in list(self._running.values()):
             if runner.is_waiting:
                 runner.interruption = (reason, asked)
                 task.cancel()
 
     def interrupt_all(self, reason: Interruption, asked: NodeRequest) -> None:
-        """Park what still runs."""
+        """Park all turns that still run."""
         for runner, task in list(self._running.values()):
             runner.interruption = (reason, asked)
             task.cancel()

@@ -1,4 +1,4 @@
-"""The reaper: finds turns whose owner is gone and applies the recovery policy to them."""
+"""Finds turns whose owner is gone, and applies the recovery policy to them."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -11,9 +11,11 @@ REAP_MAX = 200
 
 
 class Reaper:
-    """`is_holding_back`: turns of sessions that crashed before wait for each other; the pump comes
-    back when one of them is done, and at `look_again_ms`. `review` ends what may not go on because
-    its person's access has ended; nobody is asked what is to become of that."""
+    """Ends attempts whose owner is gone, and queues, asks about or leaves their turns.
+
+    `is_holding_back` is True while suspects wait: turns of sessions that crashed before run one at
+    a time. The pump calls `resume` again when a turn has ended, and at `look_again_ms`. `review`
+    ends the turns of people who have lost their access."""
 
     def __init__(
         self, nodes: Nodes, feed: Feed, *, policy: Policy, review: Callable[[], Awaitable[None]]
@@ -27,21 +29,25 @@ class Reaper:
         self.look_again_ms: int | None = None
 
     async def step(self) -> bool:
-        """End attempts without an owner, then continue, ask or leave what is interrupted."""
+        """End attempts without an owner, then apply the policy to interrupted turns. Returns True
+        if anything was written."""
         ended = await self._nodes.reap(attempts_max=self._policy.attempts_max, limit=REAP_MAX)
         self._feed.publish_recorded(ended)
+        # Before `resume`: a person who has lost access is not asked whether a turn should continue.
         if ended or self._is_first:
             await self._review()
             self._is_first = False
         return await self.resume() or bool(ended)
 
     async def reclaim(self, known: Sequence[TurnId]) -> None:
-        """After a claim whose answer was lost: put back what we hold without knowing it."""
+        """Put back turns that belong to this node without running here, after a claim whose answer
+        was lost. `known` are the turns that run here."""
         ended = await self._nodes.reclaim(known=known, attempts_max=self._policy.attempts_max)
         self._feed.publish_recorded(ended)
         await self.resume()
 
     async def resume(self) -> bool:
+        """Apply the policy to interrupted turns. Returns True if anything was written."""
         resumed = await self._nodes.resume(self._policy, limit=REAP_MAX)
         self.is_holding_back = resumed.is_holding_back
         self.look_again_ms = resumed.look_again_ms

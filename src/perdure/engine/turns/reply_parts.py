@@ -1,4 +1,5 @@
-"""What a turn leaves when it is over: to people on a platform, and to the next request."""
+"""Builds what a turn leaves when it is over: the reply for people on a platform, and the numbers
+that the next request needs."""
 
 from collections.abc import Sequence
 
@@ -10,12 +11,16 @@ from perdure.domain.journal.attachments import given_in
 from perdure.domain.journal.events import AssistantSaid, Recorded, ToolFinished, TurnQueued
 from perdure.domain.journal.transcript import joined, reply_text
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import Outcome
+from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt.prefix import break_between
+from perdure.domain.prompt.refusals import left_out_after, what_to_do
 from perdure.domain.prompt.tokens import tokens_of
-from perdure.domain.turn.endings import Audience, ending_text, standing_in
+from perdure.domain.turn.endings import Audience, ending_text, offered_after, standing_in
+from perdure.domain.turn.spent import spent_earlier
 from perdure.engine.delivery.surfaces import Surface
 from perdure.engine.models.prompts import Prompted
+from perdure.engine.turns.ledger import Ledger
+from perdure.engine.turns.step import ModelStep
 from perdure.ports.turns.turns import Settlement
 
 
@@ -29,8 +34,8 @@ async def reply_parts(  # noqa: PLR0913 - a turn, and where it is told
     audience: Audience,
     seconds: float,
 ) -> tuple[str, ...]:
-    """The turn's whole text with how it ended, in parts that the platform takes. Over HTTP people
-    read the journal."""
+    """Return the turn's whole text and how it ended, in parts that the platform takes. Returns none
+    without a platform: over HTTP people read the journal."""
     if surface is None:
         return ()
     said = joined([reply_text(turn), settlement.text])
@@ -45,12 +50,20 @@ async def reply_parts(  # noqa: PLR0913 - a turn, and where it is told
     )
     note = standing_in(settlement.agent, settlement.reach, audience) if said else ""
     has_footer = surface.display.has_footer and not settlement.origin
-    footer = _footer(settlement, seconds) if has_footer else ""
+    footer = _footer(settlement, turn, seconds) if has_footer else ""
     return await surface.plan_reply(joined([said, note and f"_{note}_", ending, footer]), address)
 
 
+def offered(settlement: Settlement) -> tuple[str, ...]:
+    """Return the commands to offer as buttons under the reply. The reply names them too, for
+    platforms without buttons."""
+    has_text = bool(settlement.text.strip())
+    return offered_after(settlement.outcome, settlement.reason, has_text=has_text)
+
+
 def note_of(surface: Surface | None, queued: TurnQueued, settlement: Settlement) -> str:
-    """Return what people over HTTP are told behind an answer; on a platform it is in the reply."""
+    """Return the note under an answer that names another agent than the one that was asked, for
+    people over HTTP; empty if there is none. On a platform the reply contains it."""
     is_read = settlement.outcome is Outcome.DONE and queued.kind == TurnKind.MESSAGE
     if surface is not None or not is_read:
         return ""
@@ -58,7 +71,7 @@ def note_of(surface: Surface | None, queued: TurnQueued, settlement: Settlement)
 
 
 def _is_silent(turn: Sequence[Recorded], settlement: Settlement) -> bool:
-    """Whether nothing was said, and no file given, after the turn's last tool call."""
+    """Tell whether nothing was said, and no file given, after the turn's last tool call."""
     if settlement.text.strip() or settlement.attachments:
         return False
     for recorded in reversed(turn):
@@ -72,10 +85,32 @@ def _is_silent(turn: Sequence[Recorded], settlement: Settlement) -> bool:
     return True
 
 
+async def leaving_out(settlement: Settlement, step: ModelStep, ledger: Ledger) -> Settlement:
+    """Return the settlement with what later requests leave out if the model's server has refused
+    what was asked. The detail then tells everybody what to do. Nothing follows an errand, so it
+    leaves nothing out."""
+    refusal = step.refusal
+    if refusal is None or ledger.queued.kind.is_errand:
+        return settlement
+    what = left_out_after(refusal, ledger.events, await ledger.window())
+    is_told = settlement.reason == StopReason.CONTENT_REFUSED
+    if not is_told and (not what or settlement.outcome is not Outcome.FAILED):
+        return msgspec.structs.replace(settlement, left_out=what)
+    why = settlement.detail if is_told else step.stopped.words
+    # A program has asked once, and gives no commands.
+    advice = "" if ledger.queued.kind is TurnKind.CALL else f"; {what_to_do(what)}"
+    return msgspec.structs.replace(
+        settlement,
+        left_out=what,
+        reason=StopReason.CONTENT_REFUSED,
+        detail=f"{why}{advice}",
+    )
+
+
 def with_files(
     surface: Surface | None, turn: Sequence[Recorded], settlement: Settlement
 ) -> Settlement:
-    """With the files that are to be sent: all that the turn has given, in any of its attempts."""
+    """Return the settlement with the files to send: all that the turn gave, in any attempt."""
     if surface is None:
         return settlement
     given = [*given_in(turn), *settlement.attachments]
@@ -86,7 +121,8 @@ def with_files(
 def measured(
     settlement: Settlement, prompted: Prompted | None, context_tokens: int, prefix_before: str
 ) -> Settlement:
-    """With how much the model reads to know all this, and what its request was made from."""
+    """Return the settlement with the size of the context after this turn, and with what its last
+    request was made from. Without a request it stays as it is."""
     if prompted is None:
         return settlement
     return msgspec.structs.replace(
@@ -98,9 +134,9 @@ def measured(
     )
 
 
-def _footer(settlement: Settlement, seconds: float) -> str:
-    """Who answered, how long it took and what it read and wrote."""
-    usage = settlement.usage
+def _footer(settlement: Settlement, turn: Sequence[Recorded], seconds: float) -> str:
+    """Return a line that says who answered, how long it took, and how many tokens were used."""
+    usage = settlement.usage + spent_earlier(recorded.event for recorded in turn).usage
     tokens = usage.input_tokens + usage.output_tokens
     told = [settlement.agent, f"{seconds:.1f} s", f"{tokens:,} tokens" if tokens else ""]
     return f"_{' · '.join(each for each in told if each)}_"

@@ -1,14 +1,15 @@
 """Runs one attempt of one turn, from its claim to its settlement.
 
-The runner holds no truth. It asks what the turn needs next (`domain/turn/next_action.py`), does
-that, writes it down through the turn's ledger, and asks again; it has no other branch. It may be
-cancelled or die between any two lines. If its lease is stale (the turn was stopped, or another node
-took over), the next write says `Fenced` and it simply ends: whoever moved the epoch has already
-written the ending.
+Nothing that the runner holds in memory is needed after a crash. It asks what the turn needs next
+(`domain/turn/next_action.py`), does that, stores it through the turn's ledger, and asks again; it
+has no other branch. It may be cancelled, and the process may die, between any two lines. If its
+lease is stale (the turn was stopped, or another node took over), the next write raises `Fenced` and
+the runner ends: the transaction that moved the epoch has already ended the attempt.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import assert_never
 
@@ -24,20 +25,32 @@ from perdure.domain.turn.next_action import (
     AskModel,
     AwaitAnswer,
     LastAnswer,
+    MakeRoom,
     RunCalls,
     Say,
     Settle,
+    Summarise,
     TurnFacts,
     asks_for_our_tools,
     next_action,
 )
+from perdure.domain.turn.overflow import lacks_room
 from perdure.domain.turn.recovery import closed, may_have_happened
 from perdure.domain.turn.stream import Stopped
 from perdure.engine.delivery.surfaces import Surface
 from perdure.engine.models.roster import Seat
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.model_calls import ModelCalls
-from perdure.engine.turns.reply_parts import measured, note_of, reply_parts, with_files
+from perdure.engine.turns.reply_parts import (
+    leaving_out,
+    measured,
+    note_of,
+    offered,
+    reply_parts,
+    with_files,
+)
+from perdure.engine.turns.room.making_room import MakingRoom
+from perdure.engine.turns.room.summarising import Summarising
 from perdure.engine.turns.runner_services import RunnerServices
 from perdure.engine.turns.step import ModelStep
 from perdure.ports.system.time_limits import time_limit
@@ -49,8 +62,8 @@ log = structlog.get_logger("turn")
 
 
 class Runner:
-    """One attempt. `interruption` is set by the pump before it cancels us at a drain, with what the
-    drain is for."""
+    """Runs one attempt of one turn. Before the pump cancels it for a drain, it sets `interruption`:
+    why the attempt ends, and what the node was asked for."""
 
     def __init__(
         self,
@@ -61,8 +74,8 @@ class Runner:
         thinks: Callable[[], None] = lambda: None,
         refusal: str = "",
     ) -> None:
-        """`thinks` is told while the model is at work and says nothing. With a `refusal` the turn
-        ends before it begins: no model is asked and nobody is told."""
+        """Set up the attempt. `thinks` is called while the model is working and says nothing. With
+        a `refusal` the turn is settled as refused: no model is asked and nobody gets a reply."""
         self._services = services
         self._claimed = claimed
         self._surface = None if refusal else surface
@@ -71,28 +84,31 @@ class Runner:
         self._ledger = Ledger(
             claimed,
             turns=services.turns,
+            room=services.room,
             conversations=services.conversations,
+            flusher=services.flusher,
             feed=services.feed,
             clock=services.clock,
         )
         self._model = ModelCalls(services, claimed, self._ledger, thinks=thinks)
         self._known = TurnFacts(refusal=refusal, steps_max=services.limits.steps_max)
-        self._last: ModelStep | None = None  # the model call that the turn ends with
+        self._last: ModelStep | None = None  # the model call whose answer ends the turn
         self.interruption: tuple[Interruption, NodeRequest] | None = None
         self.is_lost = False  # the failure itself could not be stored
-        self.is_parked = False  # the interruption is stored, and the next start goes on
+        self.is_parked = False  # the interruption is stored, and the next start continues
         self.leaves_more = True  # the session's next turn may be claimable after us
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the turn waits for an agent that is away, and has said nothing yet."""
+        """Tell whether the turn waits until an agent can be asked. Nothing is said meanwhile."""
         return self._model.is_waiting
 
     def steer(self) -> None:
-        """A message for this turn has been accepted; it is taken before the next model call."""
+        """Note that a message for this turn was accepted. The next model call takes it in."""
         self._ledger.steered()
 
     async def run(self) -> None:
+        """Run the attempt until the turn is settled, waits for an answer, or is interrupted."""
         try:
             await self._run_unless_fenced()
         except asyncio.CancelledError:
@@ -120,17 +136,17 @@ class Runner:
             await self._fail(StopReason.TURN_TIMEOUT, detail)
 
     async def _work(self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup) -> None:
-        """Do what the turn needs next, until it is settled or waits for somebody."""
+        """Do what the turn needs next, until it is settled or waits for an answer."""
         while True:
             action = next_action(self._ledger.facts, self._known)
             match action:
-                case AskModel():
-                    seats = await self._ask(seats, scribbling)
+                case AskModel() | MakeRoom() | Summarise():
+                    seats = await self._use_model(action, seats, scribbling)
                 case RunCalls(calls=calls):
                     for call in calls:
                         await self._call_tool(seats[0], call)
                 case AwaitAnswer(question=question):
-                    await self._ledger.wait(question)
+                    await self._ledger.wait(question, spent=self._model.spent)
                     return
                 case Say() as known:
                     await self._say(known, seats[0], scribbling)
@@ -143,20 +159,78 @@ class Runner:
                 case _:
                     assert_never(action)
 
+    async def _use_model(
+        self,
+        action: AskModel | MakeRoom | Summarise,
+        seats: Sequence[Seat],
+        scribbling: asyncio.TaskGroup,
+    ) -> Sequence[Seat]:
+        """Do what needs a model. Returns the seats for the next model call."""
+        match action:
+            case AskModel():
+                return await self._ask(seats, scribbling)
+            case MakeRoom():
+                return await self._make_room(seats, scribbling)
+            case Summarise():
+                await self._summarise(seats, scribbling)
+                return seats
+            case _:
+                assert_never(action)
+
     async def _ask(self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup) -> Sequence[Seat]:
-        """Make one model call. Returns who makes the next one: whoever has answered goes on."""
+        """Make one model call. Returns the seats for the next one: if the answer asks for tools,
+        only the seat that has answered."""
         await self._ledger.take_steers()
         step = await self._model.ask(seats, scribbling)
         if asks_for_our_tools(self._ledger.queued, step.stopped.reason, step.calls):
             await self._model.keep(step)
             return [step.seat]
-        self._last = step
-        heard = LastAnswer(reason=step.stopped.reason, detail=step.stopped.detail)
-        self._known = msgspec.structs.replace(self._known, heard=heard)
+        if step.is_too_long:
+            await self._model.note_window(step, tokens=self._model.context_tokens)
+            if lacks_room(self._ledger.facts):
+                others = len(seats) > 1
+                self._known = msgspec.structs.replace(self._known, has_others=others)
+                return self._fresh(seats)
+        self._hear(step)
         return seats
 
+    def _hear(self, step: ModelStep) -> None:
+        """Note that the turn ends with this model call."""
+        self._last = step
+        stopped = step.stopped
+        heard = LastAnswer(
+            reason=stopped.reason, detail=stopped.detail, is_withheld=step.is_withheld
+        )
+        self._known = msgspec.structs.replace(self._known, heard=heard)
+
+    def _fresh(self, seats: Sequence[Seat]) -> Sequence[Seat]:
+        """Return the seats with the windows that are known by now."""
+        return [self._services.roster.fresh(seat) for seat in seats]
+
+    async def _make_room(
+        self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup
+    ) -> Sequence[Seat]:
+        """Make the turn's request shorter. From then on the turn is told as the summary says."""
+        making = MakingRoom(
+            self._services, self._claimed, self._ledger, self._model, scribbling=scribbling
+        )
+        self._claimed = self._model.claimed = await making.make(seats)
+        return self._fresh(seats)
+
+    async def _summarise(self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup) -> None:
+        """Write the summary that this errand was ordered for."""
+        queued = self._ledger.queued
+        summarising = Summarising(self._services, self._claimed, self._model, scribbling=scribbling)
+        async with AsyncExitStack() as stack:
+            if queued.stand_in:
+                at_work = self._services.roster.at_work(queued.stand_in)
+                seats = [*seats, *(await stack.enter_async_context(at_work))]
+            task = await summarising.ordered(queued, seats)
+            self._hear(await summarising.write(task, seats))
+
     async def _say(self, known: Say, seat: Seat, scribbling: asyncio.TaskGroup) -> None:
-        """Settle with what an errand brought back, or somebody sent, as it is."""
+        """Settle the turn with a text that is known already: an errand's result, or a message that
+        was sent from elsewhere."""
         self._last = ModelStep(
             stopped=Stopped(reason=known.reason),
             seat=seat,
@@ -166,9 +240,12 @@ class Runner:
         await self._settle(Settle(outcome=Outcome.DONE, reason=known.reason))
 
     async def _settle(self, ending: Settle) -> None:
+        """Settle the turn with the answer of its last model call or, if there is none, with the
+        text that was being written."""
         usage = self._model.spending.usage
         if self._last is not None:
             settlement = self._last.settlement(ending, self._ledger.queued, usage)
+            settlement = await leaving_out(settlement, self._last, self._ledger)
             await self._commit(settlement, self._last.seat)
             return
         scribe = self._model.scribe
@@ -185,11 +262,13 @@ class Runner:
         await self._commit(settlement, None)
 
     async def _call_tool(self, seat: Seat, call: ToolCall) -> None:
-        """The call is a fact before it runs, its result before the next model call. One that may
-        already have happened in this turn is not made again: only a person can know."""
+        """Run one tool call, and store its result. A call that may already have happened in this
+        turn is not made again: only a person can know whether it did."""
         if may_have_happened(call, self._ledger.facts):
             await self._ledger.append([closed(self._lease.turn, call.id, CallEnding.UNKNOWN)])
             return
+        # Stored before the call runs: if the process dies from here on, the next attempt knows that
+        # the call may have happened.
         await self._ledger.append([ToolStarted(turn=self._lease.turn, call=call.id)])
         caller = ToolCaller(
             principal=self._claimed.principal,
@@ -198,6 +277,8 @@ class Runner:
             turn=self._lease.turn,
             is_shared=self._claimed.is_shared,
         )
+        # Nothing is awaited between this check and the call: a process that stood still may have
+        # lost the turn, and another node then decides about the call.
         await self._services.lease.held()
         result = await seat.tools.call(call, caller)
         assert result.ending in (CallEnding.RETURNED, CallEnding.FAILED)
@@ -207,21 +288,23 @@ class Runner:
         await self._ledger.append([finished])
 
     async def _fail(self, reason: StopReason, detail: str) -> None:
-        """End the turn as failed, keeping what was said."""
+        """Settle the turn as failed, and keep what was said."""
         self._last = None
         await self._settle(Settle(outcome=Outcome.FAILED, reason=reason, detail=detail))
 
     async def fail_unforeseen(self, error: Exception) -> None:
-        """The last resort for a failure nobody foresaw: the person sees it, the chat goes on."""
+        """Settle the turn after an unexpected exception, so that the person is told and the
+        conversation can continue."""
         try:
             await self._fail(StopReason.AGENT_ERROR, f"internal error: {type(error).__name__}")
         except Fenced:
             log.info("turn was taken from us", turn=self._lease.turn)
 
     async def _commit(self, settlement: Settlement, seat: Seat | None) -> None:
+        """Settle the turn with its reply, in one transaction, then do what follows from it."""
         queued = self._ledger.queued
         is_errand = queued.kind.is_errand
-        # What an errand says is for those who sent it.
+        # An errand sends nothing itself: its result goes back to the session that it serves.
         surface = None if is_errand else self._surface
         settlement = msgspec.structs.replace(settlement, reach=self._model.reach)
         settlement = with_files(surface, self._ledger.events, settlement)
@@ -241,14 +324,17 @@ class Runner:
             ),
             parts=parts,
             note=note_of(self._surface, queued, settlement),
+            choices=offered(settlement),
             cost=self._model.spending.cost,
             is_reserved=self._services.budgets.is_limited,
         )
-        has_words = bool(parts or final.files or is_errand)  # errands leave notices
+        has_words = bool(parts or final.files or is_errand)  # an errand may post a notice
         await self._ledger.settle(final, partial(self._is_settled, has_words=has_words))
+        # The turn is over. If the process dies here, what follows is made up for: a later failure
+        # tells the operators, and the next turn orders a title or a summary.
         await self._services.alarm.turn_is_over(self._claimed, final, audience)
         if queued.kind is TurnKind.STICKER:
-            self._services.wakes.publish(Topic.FETCHES)  # turns wait to be told its words
+            self._services.wakes.publish(Topic.FETCHES)  # turns wait for its description
         if seat is None or is_errand:
             return
         await self._services.prompts.settled(seat, self._claimed, turn=self._ledger.events)
@@ -261,21 +347,25 @@ class Runner:
         )
 
     def _is_settled(self, settled: Settled, *, has_words: bool) -> None:
+        """Note the settlement, and wake the outbox. It is called even if the caller was cancelled
+        while the settlement was stored, so that the reply does not wait for another wake-up."""
         self.leaves_more = settled.has_more
         if has_words:
             self._services.wakes.publish(Topic.OUTBOX)
 
     async def _interrupt(self, reason: Interruption, asked: NodeRequest) -> None:
-        """Park the turn for the next start. What was not yet flushed is kept too, unless nobody
-        can have seen the text: then it is written anew."""
+        """Park the turn for the next start. Text that was not flushed yet is stored too, but not
+        that of an errand: nobody sees it, and the next attempt writes it anew."""
         try:
             scribe = self._model.scribe
             if scribe is not None:
+                # Before the interruption: it moves the epoch, so a later flush would be refused.
                 await scribe.finish()
                 if is_watched(self._ledger.events):
                     await scribe.flush()
             attempts_max = self._services.limits.recovery.attempts_max
-            await self._ledger.interrupt(reason, asked, attempts_max=attempts_max)
+            spent = self._model.spent
+            await self._ledger.interrupt(reason, asked, attempts_max=attempts_max, spent=spent)
             self.is_parked = True
-        except Fenced:  # ended by someone else, or by us and the answer was lost
+        except Fenced:  # ended elsewhere, or here by a write whose answer was lost
             return

@@ -1,4 +1,4 @@
-"""What every runner works with."""
+"""Holds the services and limits that every runner uses."""
 
 from collections.abc import Callable
 
@@ -17,15 +17,18 @@ from perdure.engine.people.admission import Admission
 from perdure.engine.people.alarm import Alarm
 from perdure.engine.turns.agent_files import AgentFiles
 from perdure.engine.turns.errands import Afterwards
-from perdure.engine.turns.scribe import Flusher
+from perdure.engine.turns.flusher import Flusher
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.history import Conversations
 from perdure.ports.system.clock import Clock
+from perdure.ports.turns.room import ContextRoom
 from perdure.ports.turns.turns import Turns
 from perdure.ports.turns.wakes import Wakes
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the configured limits of this node."""
+
     concurrent: int = 10_000
     turn_timeout_s: float = 1800
     steps_max: int = 50
@@ -42,7 +45,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerServices(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the services that every runner uses. There is one of each per node."""
+
     turns: Turns
+    room: ContextRoom
     admission: Admission
     conversations: Conversations
     prompts: Prompts

@@ -1,13 +1,15 @@
-"""What one model call gave."""
+"""Holds what one model call gave, and makes a settlement of the last one."""
 
 from collections.abc import Iterable
 
 import msgspec
 
 from perdure.domain.journal.events import AssistantSaid, Recorded, ToolCall, TurnQueued, Usage
+from perdure.domain.journal.thoughts import Thoughts
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt.bounds import AnswerRoom, Bounds, size_of
+from perdure.domain.prompt.bounds import AnswerRoom, Bounds, utf8_size
+from perdure.domain.prompt.refusals import Refusal
 from perdure.domain.turn.next_action import Settle
 from perdure.domain.turn.stream import Stopped
 from perdure.engine.models.roster import Seat
@@ -16,26 +18,28 @@ from perdure.ports.turns.turns import Settlement
 
 
 def room_left(bounds: Bounds, events: Iterable[Recorded]) -> AnswerRoom:
-    """Return how much may be said in a turn of which earlier attempts have left these events."""
+    """Return how much may still be said in a turn whose earlier attempts left these events."""
     said = [each.event for each in events if isinstance(each.event, AssistantSaid)]
-    texts = sum(size_of(each.text) for each in said)
+    texts = sum(utf8_size(each.text) for each in said)
+    thoughts = sum(utf8_size(each.thoughts.bodies) for each in said if each.thoughts)
     calls = [call for each in said for call in each.calls]
     return AnswerRoom(
         bounds=bounds,
-        said_bytes=texts + sum(size_of(call.name + call.arguments) for call in calls),
+        said_bytes=texts + thoughts + sum(utf8_size(call.name + call.arguments) for call in calls),
         said_calls=len(calls),
     )
 
 
 class ModelStep(msgspec.Struct, kw_only=True):
-    """`text` is of the message that was being written at the end; `has_given`: files came before
-    it, and are said already."""
+    """Holds what one model call gave. `text` belongs to the message that was being written when the
+    call ended. `has_given` is True if the call gave files, which the journal holds already."""
 
     stopped: Stopped
     seat: Seat
     scribe: Scribe
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
+    thoughts: Thoughts | None = None
     has_given: bool = False
 
     @property
@@ -43,15 +47,45 @@ class ModelStep(msgspec.Struct, kw_only=True):
         return bool(self.text or self.calls or self.has_given)
 
     @property
+    def is_too_long(self) -> bool:
+        """Tell whether the request was longer than the model's window, before the first word."""
+        return self.stopped.reason is StopReason.CONTEXT_EXCEEDED and not self.has_spoken
+
+    @property
+    def is_withheld(self) -> bool:
+        """Tell whether the server's filter has held back the whole answer."""
+        return self.stopped.reason is StopReason.CONTENT_FILTER and not self.has_spoken
+
+    @property
+    def is_refused(self) -> bool:
+        """Tell whether the server has refused what was asked, and not just this once."""
+        return self.stopped.reason is StopReason.CONTENT_REFUSED or self.is_withheld
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Return the refusal of what was asked, or None if the call ended in another way."""
+        stopped = self.stopped
+        refusal = Refusal(
+            agent=self.seat.name,
+            is_about_content=self.is_refused,
+            status=stopped.status if stopped.reason is StopReason.PROVIDER_REJECTED else 0,
+            refused=stopped.refused,
+            has_vision=self.seat.has_vision,
+        )
+        return refusal if refusal.is_about_content or refusal.is_unexplained else None
+
+    @property
     def is_final(self) -> bool:
-        """Whether nobody else is to be asked: there is an answer, a piece of one, more of it than
-        may be, or no money."""
+        """Tell whether no other call may replace this one: it gave an answer or a piece of one, the
+        answer was too long, or the budget has no room."""
         reason = self.stopped.reason
         is_over = reason in (StopReason.BUDGET, StopReason.ANSWER_EXCEEDED)
-        return reason.is_finish or self.has_spoken or is_over
+        is_answered = reason.is_finish and not self.is_withheld
+        return is_answered or self.has_spoken or is_over
 
     def settlement(self, ending: Settle, queued: TurnQueued, usage: Usage) -> Settlement:
-        """Return how the turn ends so, if this was its last model call."""
+        """Return the settlement of a turn that this model call was the last of."""
+        # Only a model that was asked, and that answered, has read the notes to acknowledge.
         is_reached = self.stopped.reason.is_finish or self.has_spoken
         is_asked = not queued.answer
         return Settlement(

@@ -1,13 +1,14 @@
 """Tells watchers in this process what has just become durable.
 
-Nothing here is truth: a watcher that misses something (too slow, other node) reads the store from
-its position again. Publishing happens after the commit, in the order of the commits of one writer.
+The feed is only there for speed: a watcher that misses something, because it is too slow or because
+another node wrote it, reads the store again from its position. Publishing happens after the commit,
+in the order of the commits of one writer.
 
-What is published in a session is kept once, however many watch it: each item leads to the one
-behind it, and each watcher knows the last one it has taken. So an item is gone when all have taken
-it. Whoever is too far back is told that it is behind, and keeps nothing. Many watchers are woken
-some at a time, and the work of others goes on in between: a crowd hears of a turn a little later,
-and does not hold it up.
+What is published in a session is kept once, however many watch it: each item links to the next, and
+each watcher links to the last item it has taken. So an item is freed when all have taken it. A
+watcher that is too far back is told so, and keeps no items. Many watchers are woken in portions,
+and other work runs in between: so a crowd hears of a turn a little later, and does not slow it
+down.
 """
 
 import asyncio
@@ -16,23 +17,26 @@ from itertools import chain, islice
 from typing import TypeAlias, TypeVar
 
 from perdure.domain.ids import ConversationId, MessageId, SessionId
-from perdure.domain.journal.events import Recorded, SessionOpened
+from perdure.domain.journal.events import Recorded
+from perdure.domain.journal.session_events import SessionOpened
 from perdure.domain.turn.standing import SessionStanding
 from perdure.domain.turn.watching import Delta, Told
 
 FeedItem = Recorded | Delta
-# What is told of an item, and where its watcher stands then.
+# What a watcher is told of an item, and the watcher's state afterwards: the seq, the running
+# message, how much of that was shown, and the session's standing.
 Meaning: TypeAlias = tuple[list[Told], int, MessageId | None, int, SessionStanding]
+# How far back a watcher may be: in items, and in characters of text. One item may have more.
 BACKLOG_MAX = 1_000
-# Characters of text. One item may have more.
 BACKLOG_LENGTH = 1_000_000
+# How many watchers one portion wakes, and the longest pause between two portions.
 WOKEN_AT_ONCE = 50
 REST_MAX_S = 0.02
 
 
 class Published:
-    """An item, and the way to the one behind it. `number` and `length` count all up to this one.
-    `meanings` is for watchers to share what they make of it."""
+    """Holds an item and the link to the next one (`behind`). `number` and `length` count all items
+    up to this one and their characters. `meanings` is where watchers share what the item means."""
 
     __slots__ = ("behind", "item", "length", "meanings", "number")
 
@@ -44,14 +48,15 @@ class Published:
         self.meanings: dict[Hashable, Meaning] = {}
 
     def is_far_behind(self, last: "Published") -> bool:
-        """Whether more lies between than is kept for anybody."""
+        """Tell whether more was published between this item and `last` than a watcher may miss."""
         if self.behind is None or self.behind is last:
             return False
         return last.number - self.number > BACKLOG_MAX or last.length - self.length > BACKLOG_LENGTH
 
 
 class Subscription:
-    """One watcher's place. `is_behind`: items were dropped, read the store again."""
+    """Holds the position of one watcher in the feed. `is_behind`: items were dropped, and the
+    watcher must read the store again."""
 
     def __init__(
         self, line: "_Line", session: SessionId, conversations: Sequence[ConversationId]
@@ -65,17 +70,18 @@ class Subscription:
         self._waiter: asyncio.Future[None] | None = None
 
     def look(self) -> None:
-        """Look whether something came."""
+        """Wake the watcher if something was published, or if it is too far back."""
         if self._taken.is_far_behind(self._line.last):
             self.fall_behind()
         elif self._taken.behind is not None:
             self._tell()
 
     def nudge(self) -> None:
-        """Let the watcher look up, though nothing came."""
+        """Wake the watcher although nothing was published."""
         self._tell()
 
     def fall_behind(self) -> None:
+        """Drop all items that were not taken, and make the watcher read the store again."""
         self._taken = self._line.last
         self.is_behind = True
         self._tell()
@@ -89,12 +95,12 @@ class Subscription:
             self._waiter.set_result(None)
 
     async def next(self, timeout_s: float) -> list[FeedItem]:
-        """Everything since the last call; waits for an item, or for falling behind. Empty when
-        nothing came for a while."""
+        """Return all items since the last call. Waits for an item, a nudge or falling behind;
+        returns an empty list if nothing came within `timeout_s`."""
         return [each.item for each in await self.next_published(timeout_s) if each.item is not None]
 
     async def next_published(self, timeout_s: float) -> list[Published]:
-        """The same, as it was published to all."""
+        """Return the same as `next`, as the objects that all watchers share."""
         if not self._has_news and self._taken.behind is None:
             await self._wait(timeout_s)
         self._has_news = False
@@ -108,7 +114,8 @@ class Subscription:
         return items
 
     async def _wait(self, timeout_s: float) -> None:
-        """A bare timer: quiet is no failure here, and every turn waits a few times."""
+        """Wait until woken, at most `timeout_s`. A plain timer is cheaper than a time limit that
+        raises, and every turn waits here a few times."""
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
         timer = loop.call_later(timeout_s, self._wake)
@@ -120,8 +127,8 @@ class Subscription:
 
 
 class _Line:
-    """What is published in one session, and who watches it. Who follows a turn is told before
-    those who look on."""
+    """Holds what is published in one session, and its watchers. Followers of a turn are woken
+    before onlookers."""
 
     def __init__(self) -> None:
         self.last = Published(None)
@@ -131,6 +138,7 @@ class _Line:
         self._is_longer = False
 
     def put(self, items: Sequence[FeedItem]) -> None:
+        """Append items, and wake the watchers."""
         for item in items:
             last = self.last
             self.last = last.behind = Published(
@@ -153,7 +161,7 @@ class _Line:
             subscription.look()
         if len(some) == WOKEN_AT_ONCE:
             loop = asyncio.get_running_loop()
-            # Behind those who were woken just now.
+            # Runs after the watchers that were woken just now.
             loop.call_soon(self._rest, loop.time())
             return
         self._waking = None
@@ -161,13 +169,14 @@ class _Line:
             self._begin_waking()
 
     def _rest(self, since_s: float) -> None:
-        """Leave others as much time as the last ones took."""
+        """Leave other work as much time as the last portion took, then wake the next portion."""
         loop = asyncio.get_running_loop()
         loop.call_later(min(loop.time() - since_s, REST_MAX_S), self._wake_some)
 
 
 class Feed:
-    """`observers` see every fact that this process made durable."""
+    """Publishes to the subscriptions of each session. `observers` are called with every event that
+    this process made durable."""
 
     def __init__(self, *observers: Callable[[Recorded], None]) -> None:
         self._observers = observers
@@ -177,8 +186,9 @@ class Feed:
     def subscribe(
         self, session: SessionId, *conversations: ConversationId, looks_on: bool = False
     ) -> Subscription:
-        """To what happens in the session, as long as each of the conversations goes on in it. Who
-        only `looks_on` may hear of it a little later."""
+        """Subscribe to a session, while it is the live session of each of these conversations: when
+        one moves on, the watcher falls behind. One that only `looks_on` may be woken a little
+        later."""
         line = self._lines.setdefault(session, _Line())
         subscription = Subscription(line, session, conversations)
         (line.onlookers if looks_on else line.followers)[subscription] = None
@@ -187,6 +197,7 @@ class Feed:
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
+        """End a subscription."""
         line = self._lines.get(subscription.session)
         if line is not None:
             line.followers.pop(subscription, None)
@@ -197,6 +208,7 @@ class Feed:
             _discard(self._by_conversation, conversation, subscription)
 
     def publish(self, session: SessionId, items: Sequence[FeedItem]) -> None:
+        """Tell the observers and the session's watchers. Call it only after the commit."""
         for observe in self._observers:
             for item in items:
                 if isinstance(item, Recorded):
@@ -206,6 +218,8 @@ class Feed:
             line.put(items)
 
     def publish_recorded(self, recorded: Iterable[Recorded]) -> None:
+        """Publish events in their sessions. If one opens a session that continues another, the
+        watchers of the other must look again."""
         for each in recorded:
             self.publish(each.session, (each,))
             match each.event:
@@ -213,14 +227,16 @@ class Feed:
                     self._left(left)
 
     def _left(self, session: SessionId) -> None:
-        """Its conversation goes on in another session: whoever watches that must look again."""
+        """Make the watchers of this session look again: its conversation continues in another
+        one."""
         line = self._lines.get(session)
         for subscription in chain(line.followers, line.onlookers) if line else ():
             if subscription.conversations:
                 subscription.fall_behind()
 
     def moved(self, conversation: ConversationId, session: SessionId) -> None:
-        """The conversation's live session is this one: watchers of another must look again."""
+        """Note that this is the conversation's live session. Watchers of another one must look
+        again."""
         for subscription in self._by_conversation.get(conversation, ()):
             if subscription.session != session:
                 subscription.fall_behind()
@@ -237,7 +253,7 @@ def _discard(groups: dict[K, set[Subscription]], key: K, value: Subscription) ->
 
 
 def _length(item: FeedItem) -> int:
-    """The characters of an item that may be many."""
+    """Return how many characters an item's text or result has."""
     if isinstance(item, Delta):
         return len(item.text)
     event = item.event

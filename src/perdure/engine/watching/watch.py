@@ -1,10 +1,10 @@
-"""Watching: the store up to now, then what is published, with nothing between.
+"""Tells a watcher what the store holds up to now and then what is published, without a gap.
 
-A watcher subscribes first and reads the store after, so that what becomes durable meanwhile is seen
-at least once; the journal's gapless numbers and the offsets of text make it exactly once. Whenever
-the numbers do not fit (too slow, another node's turn), it reads the store again from its position.
-So it does when the conversation goes on in another session: the way there leads through the end of
-the one that was left, and through every session that was the live one in between.
+A watcher first subscribes and then reads the store, so that what becomes durable meanwhile is seen
+at least once; the journal's gapless numbers and the offsets of text make it exactly once. If the
+numbers do not fit (the watcher was too slow, or another node ran the turn), it reads the store
+again from its position. It does the same when the conversation continues in another session: it is
+told the rest of the session it watched, and every session that was the live one in between.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
@@ -35,8 +35,9 @@ from perdure.ports.records.history import Archive, Conversations, Snapshot
 
 JOURNAL_PAGE = 500
 MOVES_PAGE = 100
+# A watcher that was told nothing for so long is told that, so that its connection stays alive.
 QUIET_S = 15.0
-# Multiples of it are spread evenly over a circle, however many there are.
+# The fractional parts of its multiples are spread evenly, however many there are.
 _GOLDEN: Final = (5**0.5 - 1) / 2
 LEFT = (
     "the gateway is stopping before the answer is whole; the message is kept, and is answered "
@@ -45,10 +46,13 @@ LEFT = (
 
 
 class LiveWatchers:
+    """Implements `Watchers`."""
+
     def __init__(
         self, feed: Feed, conversations: Conversations, archive: Archive, *, is_shared: bool = False
     ) -> None:
-        """`is_shared`: other nodes write to the store too, and their feeds are not heard here."""
+        """Begin without watchers. `is_shared`: other nodes write to the store too, and their feeds
+        are not heard here."""
         self._is_shared = is_shared
         self._numbers = count()
         self._feed = feed
@@ -58,6 +62,7 @@ class LiveWatchers:
         self._is_closed = False
 
     def close(self) -> None:
+        """End the streams of all watchers."""
         self._is_closed = True
         for subscription in self._open:
             subscription.nudge()
@@ -77,6 +82,8 @@ class LiveWatchers:
     async def conversation(
         self, conversation: ConversationId, *, after: Position | None
     ) -> AsyncGenerator[Sequence[Told], None]:
+        """Tell everything in a conversation after a position. Yields an empty list if nothing
+        happened for a while."""
         position = after
         calls: dict[str, str] = {}
         while not self._is_closed:
@@ -85,6 +92,7 @@ class LiveWatchers:
             with self._subscribed(
                 seen.standing.session, conversation, *linked, looks_on=True
             ) as subscription:
+                # Read again after subscribing: what became durable before was not published here.
                 snapshot = await self._conversations.snapshot(conversation)
                 if snapshot.view.standing.session != seen.standing.session:
                     continue
@@ -103,7 +111,8 @@ class LiveWatchers:
     def _heard(
         self, view: "_ConversationWatch", published: Sequence[Published], subscription: Subscription
     ) -> list[Told]:
-        """What came, up to where something is missing."""
+        """Return what the published items mean, up to the first gap. At a gap the watcher falls
+        behind, and reads the store."""
         told: list[Told] = []
         for each in published:
             if view.has_missed(each):
@@ -115,7 +124,8 @@ class LiveWatchers:
     async def _catch_up(
         self, view: "_ConversationWatch", seen: Position | None
     ) -> AsyncIterator[list[Told]]:
-        """What happened since the position; then the present state and text, as far as new."""
+        """Yield from the store what happened since the position, then the present state and the
+        running text, as far as the watcher does not know them."""
         offset = 0
         async for leg in self._way(view, seen if seen and view.has_reached(seen) else None):
             offset = leg.start.offset
@@ -132,7 +142,8 @@ class LiveWatchers:
     async def _way(
         self, view: "_ConversationWatch", seen: Position | None
     ) -> AsyncIterator[JournalStretch]:
-        """From the position to the snapshot's end, through the sessions in between."""
+        """Yield the stretches of journal from the position to the snapshot's end, through the
+        sessions in between."""
         now = Position(view.generation, view.seq)
         at = seen or now
         while at.generation < view.generation:
@@ -143,11 +154,12 @@ class LiveWatchers:
                 yield JournalStretch(at, move.left, move.left_seq)
                 at = Position(move.generation, move.seq)
             if not moves:
-                at = now  # nobody has noted how it came here
+                at = now  # no move is stored, so the way is unknown: begin at the present
         yield JournalStretch(at, view.standing.session, view.seq)
 
     async def _read(self, leg: JournalStretch) -> AsyncIterator[Recorded]:
-        """From the entry that the leg starts in, if some of its news may be unseen."""
+        """Yield the entries of a stretch, page by page. Begins with the entry that it starts in if
+        the watcher may not have seen all news of that."""
         after = leg.start.seq - (leg.start.sub < ALL_SUBS)
         while after < leg.upto:
             limit = min(JOURNAL_PAGE, leg.upto - after)
@@ -157,6 +169,8 @@ class LiveWatchers:
             after = page[-1].seq if page else leg.upto
 
     async def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[Grown, None]:
+        """Tell the growing reply of a turn, from its beginning to its end. Yields an empty `Grown`
+        if nothing happened for a while."""
         assert accepted.turn is not None
         with self._subscribed(accepted.session, accepted.conversation) as subscription:
             view = _TurnWatch(accepted.turn)
@@ -172,7 +186,8 @@ class LiveWatchers:
                 elif self._is_closed:
                     raise Transient(LEFT, code="interrupted")
                 else:
-                    # Nothing was published here. Another node may be at work, if there are others.
+                    # Nothing was published here. On a shared store another node may run the turn,
+                    # so the store is read.
                     view.is_sound = not self._is_shared
                     quiet_s = QUIET_S
                     yield Grown()
@@ -181,11 +196,13 @@ class LiveWatchers:
                     yield Grown(text, view.ended)
 
     def _first_quiet_s(self) -> float:
-        """Return how long a watcher waits before it looks up for the first time. Watchers that came
-        together do not look up together: on a shared store each of them reads then."""
+        """Return how long a watcher waits for news the first time. It differs between watchers: on
+        a shared store each of them reads the store afterwards, and those that came together must
+        not all do so at once."""
         return QUIET_S * (1 + next(self._numbers) * _GOLDEN % 1) / 2
 
     async def _read_turn(self, view: "_TurnWatch", conversation: ConversationId) -> str:
+        """Read a turn from the store. Returns the text that its watcher was not told yet."""
         exchange = await self._conversations.exchange(view.turn)
         if not exchange:
             raise NotFound(f"there is no turn {view.turn}")
@@ -197,8 +214,8 @@ class LiveWatchers:
 
 
 class _ConversationWatch:
-    """One watcher's picture of a conversation's live session. `calls` are the names of the open
-    calls it has heard of."""
+    """Holds what one watcher knows of a conversation's live session. `calls` are the names of the
+    open calls it was told of."""
 
     def __init__(self, snapshot: Snapshot, calls: dict[str, str]) -> None:
         self.id = snapshot.view.id
@@ -212,14 +229,16 @@ class _ConversationWatch:
         self._length = 0
 
     def has_reached(self, seen: Position) -> bool:
-        """False for positions of another database's life: such a watcher begins anew."""
+        """Tell whether the snapshot has come as far as this position. If not, the position is from
+        another copy of the database, and the watcher begins anew."""
         return (seen.generation, seen.seq) <= (self.generation, self.seq)
 
     def now(self) -> Position:
+        """Return the watcher's position."""
         return Position(self.generation, self.seq, ALL_SUBS, self._length)
 
     def begin_text(self, offset: int) -> list[Told]:
-        """The running message's text beyond what the watcher has."""
+        """Return the running message's text beyond what the watcher has."""
         running = self._running
         if running is None:
             return []
@@ -231,13 +250,14 @@ class _ConversationWatch:
         return [(self.now(), delta)]
 
     def has_missed(self, published: Published) -> bool:
-        """Facts are told in order; what was not published in order is read from the journal."""
+        """Tell whether an event before this one was not published here, so that the journal must be
+        read."""
         item = published.item
         return isinstance(item, Recorded) and item.seq > self.seq + 1
 
     def hear(self, published: Published) -> list[Told]:
-        """What this means here. Whoever stands where another has stood makes the same of it, so
-        that is worked out once for all of them."""
+        """Return what an item means to this watcher. Watchers in the same state are told the same,
+        so that is computed once and shared."""
         item = published.item
         assert item is not None, "only the beginning of a line is empty"
         stands = (
@@ -255,13 +275,15 @@ class _ConversationWatch:
         return told
 
     def _known(self, item: FeedItem) -> str | bool:
-        """What else the meaning depends on."""
+        """Return what else an item's meaning depends on: whether its message is final already, or
+        the name of its call."""
         if isinstance(item, Delta):
             return item.message in self._said
         call = getattr(item.event, "call", None)
         return self.calls.get(call, "") if call else ""
 
     def _remember(self, item: FeedItem) -> None:
+        """Apply an item's effects on this watcher that its shared meaning does not carry."""
         match item:
             case Recorded(event=AssistantSaid(message=message, calls=calls)):
                 self._said.add(message)
@@ -304,7 +326,8 @@ class _ConversationWatch:
 
 
 class _TurnWatch:
-    """One turn's reply as it grows: its messages in order, joined by a blank line."""
+    """Holds one turn's reply as it grows: its messages in order, joined by a blank line. `is_sound`
+    is false if the store must be read."""
 
     def __init__(self, turn: TurnId) -> None:
         self.turn = turn
@@ -315,7 +338,7 @@ class _TurnWatch:
         self._calls: AssistantSaid | None = None
 
     def reread(self, events: Sequence[Recorded], running: tuple[str, str] | None) -> str:
-        """Begin from the store, telling only what has not been told."""
+        """Replace the texts by those of the store. Returns what was not told yet."""
         self._texts = {}
         for recorded in events:
             if isinstance(recorded.event, AssistantSaid):
@@ -327,6 +350,7 @@ class _TurnWatch:
         return self._untold()
 
     def take(self, item: FeedItem) -> str:
+        """Apply a published item. Returns the text that is new."""
         if item.turn != self.turn:
             return ""
         if isinstance(item, Delta):

@@ -1,4 +1,4 @@
-"""The one way out."""
+"""Defines the port of the outbox, through which everything is sent to platforms."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,9 +13,13 @@ from perdure.ports.turns.turns import TurnLease
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """`receipt` is of what is to be edited or taken away; empty where nothing has arrived.
-    `reply_to` is the external id of the message that it answers, or that is to be marked. `after`
-    is the receipt of the last part before it in the same message that has arrived."""
+    """Holds one part that was taken from the outbox.
+
+    `attempts` counts the present attempt too; `changed_at` is when it began. `receipt` belongs to
+    the message that is to be edited or deleted; it is empty if that message never arrived.
+    `reply_to` is the external id of the message that the part answers, or that a reaction marks.
+    `after` is the receipt of the last part before this one in the same message that has arrived.
+    """
 
     id: PartId
     message: MessageId
@@ -35,18 +39,18 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_of_turn(self) -> bool:
-        """Whether it is what a turn says, rather than what is said about it."""
+        """Tell whether the part is what a turn says, and not a notice about a turn."""
         return self.turn is not None and self.message.startswith(self.turn)
 
     @property
     def is_ahead(self) -> bool:
-        """Whether it went out before its turn was over."""
+        """Tell whether the part was added before its turn was over."""
         return self.message == f"{self.turn}{AHEAD}"
 
 
 class Bubble(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a running turn's text is shown. With a receipt it is there already; `is_lost` where
-    nobody knows whether it is."""
+    """Holds the part in which a running turn's text is shown. With a `receipt` its message exists
+    already; `is_lost`: nobody knows whether the message exists."""
 
     part: Part
     receipt: str = ""
@@ -54,49 +58,41 @@ class Bubble(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rivals(msgspec.Struct, frozen=True, kw_only=True):
-    """The other parts of a place at the time of one whose fate is unknown: their receipts, and
-    whether one with the same text is being sent right now."""
+    """Holds what is known of the other parts in the place of a part of unknown fate: their
+    receipts, and whether one with the same text is being sent right now."""
 
     receipts: frozenset[str] = frozenset()
     has_twin: bool = False
 
 
 class Expired(msgspec.Struct, frozen=True, kw_only=True):
-    """How many parts were given up just now, and what was journalled to tell people."""
+    """Holds how many parts were given up just now, and what was journalled to tell people."""
 
     parts: int
     recorded: list[Recorded]
 
 
 class Outbox(Protocol):
-    """Parts of replies on their way to a platform.
+    """Keeps the parts of replies on their way to a platform.
 
-    Guarantees: `take` marks due parts as attempting, in order within a conversation (a part waits
-    for the ones before it; marks wait for marks alone) and in order of arrival among conversations,
-    whatever the clock says, and gives each to one caller; `next_due_ms` says from when on there is
-    one, or one in doubt to ask about, 0 if there is one now; an edit whose bubble never got a
-    receipt is taken as a post. `bubble` puts down the next bubble of a running turn, or returns the
-    one that is there; None as long as something before it in its line is on its way. `may_show`
-    tells the same of what leaves no row. `forget_bubble` says that this one, if it is ours, was
-    never shown. `go_ahead` puts down the leading parts of a running turn's reply, but for those
-    that are there. `record` moves a part along the states of `domain/delivery.py`, and may be
-    repeated, except that what was withdrawn meanwhile expires where it would become pending, and
-    what is sent under the receipt of another part is unknown; of a final part that cannot be
-    delivered its person is told elsewhere, if they can be reached, and the operators: what was
-    journalled for that is returned by `record` and `expire`. `post_instead` makes a pending post
-    of an edit whose bubble is gone; `defer` gives back a part that was not tried, until its time
-    comes; `divide` makes several parts of a text that is too long for its platform; `release` gives
-    back what this node has taken but for `keep`. `stranded` lists parts that an owner who is gone
-    left attempting, and those in doubt whose time has come; `doubt` leaves a part in doubt until
-    then, and `rivals` tells what is known of the other parts of its place.
-    With `attempt`, only that try may say how it went.
-    Requires: the effect is performed only between `take` or `bubble`, and `record`.
-    Raises: `Conflict` when the part is no longer attempting; `Fenced` when the turn is not ours.
-    After a crash: parts left attempting are reconciled where the platform can be asked, else they
-    become unknown and are shown.
+    Guarantees: each method that writes is one transaction. After a lost answer it may be repeated
+    with the same arguments, except `take`. Within a conversation a part is sent only after those
+    before it; a reaction waits only for other reactions. A part moves along the states of
+    `domain/delivery.py`.
+    Requires: the platform is called for a part only between `take` or `bubble` and `record`.
+    Raises: `Conflict` when the part is not attempting any more, or when `attempt` names an earlier
+    attempt; `Transient` when nothing was written; `Ambiguous` when that is unknown.
+    After a crash: parts left attempting are found by `stranded`, and reconciled where the platform
+    can be asked; else they become unknown and are shown to the operators.
     """
 
-    async def take(self, *, adapter: str, limit: int) -> list[Part]: ...
+    async def take(self, *, adapter: str, limit: int) -> list[Part]:
+        """Mark parts that are due as attempting, and return them.
+
+        Gives each part to one caller: the first part in the line of each conversation, and among
+        conversations in order of arrival, whatever the clock says. An edit whose bubble never got
+        a receipt is returned as a post. If the answer is lost, `release` gives the parts back.
+        """
 
     async def record(
         self,
@@ -107,30 +103,65 @@ class Outbox(Protocol):
         error: str = "",
         due_in_s: float = 0,
         attempt: int = 0,
-    ) -> list[Recorded]: ...
+    ) -> list[Recorded]:
+        """Record the result of an attempt. Returns what was journalled for it.
 
-    async def bubble(self, lease: TurnLease, index: int, text: str) -> Bubble | None: ...
+        With `attempt`, only that attempt may record. If the part's words were taken back meanwhile,
+        a part that would become pending expires. If another part has this receipt already, the part
+        becomes unknown. If final words are lost for good, their person is told in another place, if
+        there is one, and the operators are told, in the same transaction.
+        """
 
-    async def may_show(self, lease: TurnLease) -> bool: ...
+    async def bubble(self, lease: TurnLease, index: int, text: str) -> Bubble | None:
+        """Return the running turn's bubble with this number, and add it as attempting if needed.
 
-    async def forget_bubble(self, turn: TurnId, index: int) -> None: ...
+        Returns None while something before it in its line is on its way. Raises `Fenced` if the
+        lease is stale: no bubble is added after the final words. If the process dies after this,
+        the bubble is found attempting, whether or not it was shown.
+        """
 
-    async def go_ahead(self, lease: TurnLease, parts: Sequence[str]) -> None: ...
+    async def may_show(self, lease: TurnLease) -> bool:
+        """Tell whether nothing before the running turn's next words is on its way in their line.
+        Also asked for previews that leave no row."""
 
-    async def post_instead(self, part: PartId, *, error: str, attempt: int = 0) -> None: ...
+    async def forget_bubble(self, turn: TurnId, index: int) -> None:
+        """Record that this bubble was never shown, if it is attempting and this node has added
+        it."""
 
-    async def defer(self, part: PartId, *, due_in_s: float, attempt: int) -> None: ...
+    async def go_ahead(self, lease: TurnLease, parts: Sequence[str]) -> None:
+        """Add the leading parts of a running turn's reply, except those that were added before.
+        Raises `Fenced` if the lease is stale."""
 
-    async def divide(self, part: PartId, texts: Sequence[str], *, attempt: int = 0) -> None: ...
+    async def post_instead(self, part: PartId, *, error: str, attempt: int = 0) -> None:
+        """Turn an edit whose bubble is gone into a pending post."""
 
-    async def release(self, *, adapter: str, keep: Sequence[PartId] = ()) -> int: ...
+    async def defer(self, part: PartId, *, due_in_s: float, attempt: int) -> None:
+        """Give back a part that was not tried; it becomes due again after `due_in_s`. The attempt
+        does not count."""
 
-    async def stranded(self, *, adapter: str) -> list[Part]: ...
+    async def divide(self, part: PartId, texts: Sequence[str], *, attempt: int = 0) -> None:
+        """Replace a part that is too long for its platform by one part for each text. They stand
+        before everything that was added to the line behind the part. A part that is pending already
+        stays as it is."""
 
-    async def doubt(self, part: PartId, *, error: str, due_in_s: float, attempt: int) -> None: ...
+    async def release(self, *, adapter: str, keep: Sequence[PartId] = ()) -> int:
+        """Give back what this node has taken, except bubbles and the parts in `keep`. Returns how
+        many parts that were."""
 
-    async def rivals(self, part: Part) -> Rivals: ...
+    async def stranded(self, *, adapter: str) -> list[Part]:
+        """Return the parts that an owner who is gone has left attempting, and the parts in doubt
+        whose time has come."""
 
-    async def expire(self, *, older_than_s: int) -> Expired: ...
+    async def doubt(self, part: PartId, *, error: str, due_in_s: float, attempt: int) -> None:
+        """Leave a part in doubt: it stays attempting without an owner, and `stranded` returns it
+        after `due_in_s`. Until its fate is known nothing behind it in its line is sent."""
 
-    async def next_due_ms(self) -> int | None: ...
+    async def rivals(self, part: Part) -> Rivals:
+        """Return what is known of the other parts in the place of this part."""
+
+    async def expire(self, *, older_than_s: int) -> Expired:
+        """Give up pending parts that are older than this, and tell people as `record` does."""
+
+    async def next_due_ms(self) -> int | None:
+        """Return when the next part can be taken, or the platform asked about one in doubt; 0 if
+        that is now, None if there is none."""

@@ -1,4 +1,4 @@
-"""What could not be delivered, and what a person decides about it."""
+"""Defines the port through which people decide about parts that could not be delivered."""
 
 from typing import Protocol
 
@@ -8,24 +8,30 @@ from perdure.ports.records.history import Page
 
 
 class Parked(Protocol):
-    """Parts that will not be sent by themselves any more, and letters: what came in and could not
-    be taken.
+    """Shows what will not go on by itself: parts that failed, expired or may have arrived, and
+    letters, which are arrivals that could not be taken.
 
-    Guarantees: `page` shows all of them, with what they were to say and why they are here, those
-    parked last first: failed and expired ones, and those of which nobody knows whether they
-    arrived. `replay` puts one back into its line, from where it is sent like any other; `drop`
-    takes it off this list for good. Nothing is deleted. Of a letter `replay` only notes that it was
-    taken after all: see `Control.take_again`.
-    Requires: `force` for a part that may have arrived: the person accepts that it may show twice.
-    Raises: `NotFound` for a part that is not there; `Conflict` for one that is not parked, is a
-    preview whose words came another way, or may show twice and was not forced.
-    After a crash: it happened whole or not at all.
+    Guarantees: nothing is deleted. A part that is replayed is sent like any other.
+    Requires: nothing.
+    Raises: `NotFound` for a part that does not exist; `Transient` when nothing was written;
+    `Ambiguous` when that is unknown.
+    After a crash: a decision was stored whole or not at all.
     """
 
-    async def page(self, page: Page) -> list[PartView]: ...
+    async def page(self, page: Page) -> list[PartView]:
+        """Return a page of what is parked, with its text and the reason, newest first."""
 
-    async def part(self, part: PartId) -> PartView: ...
+    async def part(self, part: PartId) -> PartView:
+        """Return one part or letter, parked or not."""
 
-    async def replay(self, part: PartId, *, force: bool) -> PartView: ...
+    async def replay(self, part: PartId, *, force: bool) -> PartView:
+        """Put a part back into its line. Of a letter this only records that it was taken after all:
+        take it with `Overseer.take_again`.
 
-    async def drop(self, part: PartId) -> PartView: ...
+        Requires `force` for a part that may have arrived: the person accepts that it may show
+        twice. Raises `Conflict` without it, and for a part that is not parked, was taken back, or
+        is a preview whose words were sent in another way.
+        """
+
+    async def drop(self, part: PartId) -> PartView:
+        """Take a part or a letter off the list for good. Raises `Conflict` if it is not parked."""

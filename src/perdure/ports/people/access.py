@@ -1,4 +1,4 @@
-"""Who was let in, who asked to be, and who was turned away."""
+"""Defines the port that remembers who was let in, who asked for it, and who was refused."""
 
 from typing import Protocol
 
@@ -12,16 +12,17 @@ from perdure.ports.records.history import Page
 
 
 class PlacedArrival(msgspec.Struct, frozen=True, kw_only=True):
-    """An arrival, with where it came to."""
+    """Holds an arrival and the address that it came to."""
 
     address: Address
     arrival: Arrival
 
 
 class CallerStanding(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a caller. `is_refused`: this very arrival was, before. `is_engaged`: it
-    speaks of a message that we took, or belongs to a thread in which we have a conversation.
-    `author` has sent the message that it speaks of, in the conversation at `where`."""
+    """Holds what is known of the sender of an arrival. `is_refused`: this arrival was refused
+    before. `is_engaged`: it is about a message that was accepted, or in a thread that has a
+    conversation. If it is about a message, `author` has sent that message, in the conversation at
+    `where`; None if it is in another place."""
 
     is_paired: bool
     is_engaged: bool
@@ -31,7 +32,8 @@ class CallerStanding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairingView(msgspec.Struct, frozen=True, kw_only=True):
-    """`state` is asked, approved, revoked or, of a code nobody has used in time, expired."""
+    """Describes a stranger who was given a code. `state` is asked, approved, revoked, or expired
+    for a code that nobody has used in time."""
 
     id: str
     adapter: str
@@ -46,8 +48,8 @@ class PairingView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that came in and could not be taken, whole: an `Arrival` as JSON, or what the
-    platform sent where not even that could be made of it."""
+    """Holds something that came in and could not be taken. `payload` is the whole `Arrival` as
+    JSON, or what the platform sent if no arrival could be made of it."""
 
     address: Address
     external_id: str
@@ -57,30 +59,36 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccessRecords(Protocol):
-    """The memory of the decision who may speak.
+    """Remembers what the decision who may speak depends on, and what was decided.
 
-    Guarantees: `standing` reads what is true now: a pairing that was revoked does not count from
-    then on. `ask` gives a stranger a code, by the outbox, and says whether it did: not while an
-    earlier code is fresh, nor more often than a few times an hour. `approve` lets in exactly the
-    one who got the code, once, within its time. `refuse` records that something came, not what it
-    said; with `told`, also says that to the people of the conversation. `park` keeps what broke us.
-    The same arrival again changes nothing. `pairings` begins with the latest.
+    Guarantees: each method is one transaction or one snapshot. The same arrival again changes
+    nothing.
     Requires: the verdict of `domain/people/access.py`.
-    Raises: `NotFound` for a code or pairing that is not there, or whose time is over; `Rejected`
-    for any code after too many wrong ones.
-    After a crash: either all of it is there or none; the platform offers the arrival again.
+    Raises: `Transient` when nothing was written or read; `Ambiguous` when that is unknown.
+    After a crash: either all of a change is stored or none; the platform offers the arrival again.
     """
 
-    async def standing(self, caller: PlacedArrival) -> CallerStanding: ...
+    async def standing(self, caller: PlacedArrival) -> CallerStanding:
+        """Return what is known of a caller now. A revoked pairing does not count any more."""
 
-    async def ask(self, caller: PlacedArrival, code: str) -> bool: ...
+    async def ask(self, caller: PlacedArrival, code: str) -> bool:
+        """Give a stranger a code, by the outbox. Returns whether it did: not while an earlier code
+        is fresh, and not more often than a few times an hour."""
 
-    async def refuse(self, caller: PlacedArrival, reason: str, *, told: str = "") -> None: ...
+    async def refuse(self, caller: PlacedArrival, reason: str, *, told: str = "") -> None:
+        """Record that an arrival was refused, but not what it said. `told` is posted, once, in the
+        conversation it came to, if there is one."""
 
-    async def park(self, letter: Letter) -> None: ...
+    async def park(self, letter: Letter) -> None:
+        """Store an arrival that could not be taken, for a person to look at."""
 
-    async def pairings(self, page: Page = LONGEST) -> list[PairingView]: ...
+    async def pairings(self, page: Page = LONGEST) -> list[PairingView]:
+        """Return a page of the pairings, latest first."""
 
-    async def approve(self, code: str, *, by: str) -> PairingView: ...
+    async def approve(self, code: str, *, by: str) -> PairingView:
+        """Let in the person who got this code, once and within its time. Raises `NotFound` for a
+        wrong or expired code, and `Rejected` for any code after too many wrong ones."""
 
-    async def revoke(self, pairing: str, *, by: str) -> PairingView: ...
+    async def revoke(self, pairing: str, *, by: str) -> PairingView:
+        """Make the person of a pairing a stranger again. Raises `NotFound` for an unknown
+        pairing."""

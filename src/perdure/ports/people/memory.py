@@ -1,4 +1,4 @@
-"""What is remembered about people."""
+"""Defines the port that keeps what is remembered about people."""
 
 from typing import Protocol
 
@@ -7,35 +7,38 @@ from perdure.domain.people.memory import Memory, MemoryId
 
 
 class Memories(Protocol):
-    """Facts about a person, which are that person's to read, correct and erase.
+    """Keeps facts about a person, which that person may read, correct and erase.
 
-    Guarantees: everything is limited to one principal; nobody reads or touches another's. `recall`
-    gives what holds everywhere and in the given conversation, oldest first. `add` keeps a text
-    everywhere, or in one `conversation`; a `key` that was used, or a text that is kept there
-    already, changes nothing and returns what is there. `edit` and `forget` reach what `recall`
-    shows, `forget_all` everything of the principal's, and returns how much that was. What is
-    forgotten is deleted, and so is what a correction replaces.
-    Requires: keys that nobody else can have chosen: ids that were minted.
-    Raises: `Rejected` code `memory_empty`, `memory_too_long` or `memory_full`; `NotFound` for what
-    is not there or not the caller's.
-    After a crash: a change is there whole or not at all, and may be made again with the same
+    Guarantees: each method reads and changes the memories of one principal only. What is forgotten
+    is deleted, and so is the text that a correction replaces.
+    Requires: keys that nobody else can have chosen: minted ids.
+    Raises: `Transient` when nothing was written or read; `Ambiguous` when that is unknown.
+    After a crash: a change is stored whole or not at all, and may be made again with the same
     arguments.
     """
 
-    async def recall(
-        self, *, principal: PrincipalId, conversation: ConversationId
-    ) -> list[Memory]: ...
+    async def recall(self, *, principal: PrincipalId, conversation: ConversationId) -> list[Memory]:
+        """Return what holds everywhere and what holds in this conversation, oldest first."""
 
     async def add(
         self, text: str, *, key: str, principal: PrincipalId, conversation: ConversationId | None
-    ) -> Memory: ...
+    ) -> Memory:
+        """Remember a text in one conversation, or everywhere if that is None. If the key was used,
+        or the text is remembered there already, nothing changes and that memory is returned.
+        Raises `Rejected` with the code `memory_empty`, `memory_too_long` or `memory_full`, and
+        `Conflict` if the key is another person's.
+        """
 
     async def edit(
         self, memory: MemoryId, text: str, *, principal: PrincipalId, conversation: ConversationId
-    ) -> Memory: ...
+    ) -> Memory:
+        """Replace the text of a memory that `recall` shows. Raises `NotFound` for any other, and
+        `Rejected` for an empty text or one that is too long."""
 
     async def forget(
         self, memory: MemoryId, *, principal: PrincipalId, conversation: ConversationId
-    ) -> None: ...
+    ) -> None:
+        """Delete a memory that `recall` shows. Raises `NotFound` for any other."""
 
-    async def forget_all(self, *, principal: PrincipalId) -> int: ...
+    async def forget_all(self, *, principal: PrincipalId) -> int:
+        """Delete everything remembered about a principal. Returns how many memories that were."""

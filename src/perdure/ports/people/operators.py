@@ -1,4 +1,4 @@
-"""Those who run the gateway, and where they read what concerns them."""
+"""Defines the port that knows the operators and tells them what concerns them."""
 
 from typing import Protocol
 
@@ -7,15 +7,17 @@ from perdure.domain.journal.events import Recorded
 
 
 class Operators(Protocol):
-    """Who runs the gateway, and telling them something.
+    """Knows the people who run the gateway, and tells them things.
 
-    Guarantees: `is_operator` is as the store knows it now. `tell` posts a notice into the home
-    conversation of each operator, except the one named by `but`, in one transaction.
+    Guarantees: each method is one transaction or one snapshot.
     Requires: text that passed `storable`.
-    Raises: `Transient`, `Ambiguous`.
-    After a crash: all of them were told, or none.
+    Raises: `Transient` when nothing was written or read; `Ambiguous` when that is unknown.
+    After a crash: either all operators were told, or none.
     """
 
-    async def is_operator(self, principal: PrincipalId) -> bool: ...
+    async def is_operator(self, principal: PrincipalId) -> bool:
+        """Tell whether a principal is an operator now."""
 
-    async def tell(self, text: str, *, but: ConversationId | None) -> list[Recorded]: ...
+    async def tell(self, text: str, *, but: ConversationId | None) -> list[Recorded]:
+        """Post a notice in the home conversation of each operator, except in `but`. Returns what
+        was journalled."""

@@ -1,4 +1,4 @@
-"""Where people can be reached, and sending something there from elsewhere."""
+"""Defines the port that knows where people can be reached, and sends something there."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -14,10 +14,10 @@ from perdure.ports.records.history import Page
 
 
 class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """`to` as it was typed: an address such as `telegram:123`, `home`, or the name of one of the
-    sender's own conversations over HTTP. `accounts` are the configured platforms with the account
-    of each, which is empty as long as nobody knows it; `forms` is what their places are called.
-    `external_id` is the sender's own."""
+    """Holds a text that somebody sends to a place. `to` is what they typed: an address such as
+    `telegram:123`, `home`, or the name of one of their own conversations over HTTP. `accounts` are
+    the configured platforms with the account of each, which is empty until it is known; `forms` is
+    the form of their addresses. `external_id` was chosen by the sender."""
 
     to: str
     text: str
@@ -28,15 +28,15 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SentMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """`address` is the name of the place."""
+    """Holds what a sent message became. `address` is the name of the place."""
 
     accepted: Accepted
     address: str
 
 
 class PlaceView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`kind` is private, group, or empty where nobody knows; `linked` names the conversation that
-    goes on there, if it is another one."""
+    """Describes a place that has been seen. `kind` is private, group, or empty if it is unknown;
+    `linked` is the address of the conversation that the place is linked to, if it is linked."""
 
     id: ConversationId
     adapter: str
@@ -48,20 +48,25 @@ class PlaceView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Places(Protocol):
-    """The directory, and the way to write into it.
+    """Lists the places where people talk, and sends messages into them.
 
-    Guarantees: `send` puts the text into the line of the place's live session, as a turn that is
-    said without asking a model: it is said in order, delivered by the outbox, kept in the history,
-    and the same id again changes nothing. A place nobody has written from yet is opened. `known` is
-    the places that have been seen, those active last first.
+    Guarantees: each method is one transaction or one snapshot.
     Requires: text that passed `storable`.
-    Raises: `Rejected` where the sender may not write there, the platform is not configured, or no
-    place there can be called so;
-    `NotFound` for a name that stands for nothing; `Transient` while the platform's account is not
-    known; `Conflict` for another text under a known id.
-    After a crash: it was accepted whole or not at all; the same id tells which.
+    Raises: `Transient` when nothing was written or read; `Ambiguous` when that is unknown.
+    After a crash: a message was accepted whole or not at all; sending the same id again tells
+    which.
     """
 
-    async def send(self, sending: OutgoingMessage, *, queue_max: int) -> SentMessage: ...
+    async def send(self, sending: OutgoingMessage, *, queue_max: int) -> SentMessage:
+        """Queue a text in the line of the place's live session, as a turn that asks no model.
 
-    async def known(self, *, principal: PrincipalId | None, page: Page) -> list[PlaceView]: ...
+        So it is said in order, delivered by the outbox and kept in the history. The same id again
+        changes nothing and returns the first result. Opens the place if nobody has written from
+        there yet. Raises `Rejected` if the sender may not write there, the line is full, the
+        platform is not configured, or no place there can have this address; `NotFound` for a name
+        that is unknown; `Transient` while the platform's account is not known; `Conflict` for
+        another text under a known id.
+        """
+
+    async def known(self, *, principal: PrincipalId | None, page: Page) -> list[PlaceView]:
+        """Return a page of the places of a principal, or of everybody, the last active first."""

@@ -1,4 +1,4 @@
-"""A chat platform, in three seams: what goes out, what comes in, and both together."""
+"""Defines the ports of a chat platform: what goes out, what comes in, and both together."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -14,12 +14,12 @@ from perdure.domain.inbound.arrivals import Arrival
 
 
 class Post(msgspec.Struct, frozen=True, kw_only=True):
-    """One part to show, as markdown. `key` is the same at every try: where the platform takes one,
-    it is the idempotency key. `reply_to` is the external id of the message that it answers;
-    `choices` are words to offer as buttons, a click on which arrives as a message of that word.
-    `after` is the receipt of the part before it, where it continues one. `is_repeat`: it was tried
-    before, and may have arrived. `is_plain`: the platform has refused how it was written, so the
-    text is shown letter by letter, without any formatting."""
+    """Asks to show one part, given as markdown. `key` is the same at every try, for platforms that
+    take an idempotency key. `reply_to` is the external id of the message that it answers. `choices`
+    are words to offer as buttons; a click arrives as a message with that word. `after` is the
+    receipt of the part that it continues, if any. `is_repeat`: it was tried before, and may have
+    arrived. `is_plain`: the platform has refused the markdown, so show the text as it is, without
+    formatting."""
 
     key: PartId
     address: Address
@@ -32,8 +32,8 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
-    """Show `text` in the place of what `receipt` stands for. `shown` is what a native stream has
-    been given so far; the edit also ends that stream. `is_plain` as in `Post`."""
+    """Asks to show `text` in place of the message with this receipt. `shown` is the text that a
+    native stream was given so far; the edit also ends that stream. `is_plain` as in `Post`."""
 
     key: PartId
     address: Address
@@ -45,14 +45,14 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
-    """Take away what `receipt` stands for; it is no failure if that is gone already."""
+    """Asks to delete the message with this receipt. It is no failure if it is gone already."""
 
     address: Address
     receipt: str
 
 
 class Upload(msgspec.Struct, frozen=True, kw_only=True):
-    """One file to show; the rest as in `Post`."""
+    """Asks to show one file. The other fields are as in `Post`."""
 
     key: PartId
     address: Address
@@ -66,7 +66,8 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class React(msgspec.Struct, frozen=True, kw_only=True):
-    """Mark a person's message, named by its external id. An empty `emoji` takes the mark away."""
+    """Asks to mark a person's message, named by its external id. An empty `emoji` removes the
+    mark."""
 
     address: Address
     external_id: str
@@ -77,15 +78,16 @@ Effect = Post | Edit | Delete | Upload | React
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The platform's proof: its own id of what it now shows."""
+    """Holds the platform's proof: its own id of what it shows now."""
 
     external_id: str
 
 
 class Sought(msgspec.Struct, frozen=True, kw_only=True):
-    """A part that was sent and whose answer was lost. `text` is the markdown that it was to show,
-    or the caption of the file `name`; `tried_at` is when it was sent, by our clock. The messages
-    behind `owned` belong to other parts, so none of them is this one, whatever it shows."""
+    """Describes a part that was sent and whose answer was lost. `text` is its markdown, or the
+    caption of the file `name`; `tried_at` is when it was sent, by the gateway's clock. The messages
+    with the receipts in `owned` belong to other parts, so none of them is this part, even if its
+    text is the same."""
 
     key: PartId
     address: Address
@@ -96,8 +98,8 @@ class Sought(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """A growing answer as it stands. `receipt` is empty the first time; `shown` is the text of the
-    last preview that worked; `streaming` is how to show it."""
+    """Asks to show a growing answer as it is now, in the way `streaming`. `receipt` is empty the
+    first time; `shown` is the text of the last preview that succeeded."""
 
     key: PartId
     address: Address
@@ -113,67 +115,76 @@ ACCOUNT_WAIT: Final = "account_wait"
 
 
 class Unsupported(Permanent):
-    """The server does not know this way of streaming: the gateway takes the next best from now
-    on."""
+    """Says that the server does not know this way of streaming. The gateway uses the next best one
+    from now on."""
 
     default_code = "unsupported"
 
 
 class ThreadGone(Permanent):
-    """The thread that a part was to stand in is not there, or not yet: nothing was shown. It is
+    """Says that the thread of a part does not exist, or not yet, so nothing was shown. The part is
     tried once more, and then shown in the place itself."""
 
     default_code = "thread_gone"
 
 
 class Unrenderable(Permanent):
-    """The platform refuses how a text is written, not what it says: nothing was shown. The same
-    text is sent without any formatting."""
+    """Says that the platform refuses the form of a text, not its content, so nothing was shown.
+    The same text is sent without formatting."""
 
     default_code = "unrenderable"
 
 
 class Adapter(Protocol):
-    """Performs one platform effect at a time.
+    """Sends to a platform. Each call does one thing, and neither retries, paces nor splits.
 
-    Guarantees: `perform` returns only with the platform's receipt (of an edit: the same one; of
-    what leaves none: any word); `find` asks the platform whether a part arrived and returns the
-    receipt of what is provably that part (by its key, or by its exact text, author and time), or
-    None when it certainly did not arrive; `preview` returns the receipt of the bubble, empty
-    for drafts; `size` is how long a text becomes in the platform's form, in the unit of its
-    capabilities; nothing in a text can address people as a group (`@everyone`, `<!channel>`).
-    Requires: `capabilities` hold for the place addressed and are cheap to ask; `find` is called
-    only where `can_find`, `Edit` only where `can_edit`, and so on.
-    Raises: `Transient` (not sent, try later; `retry_after_s` where the platform named it),
-    `Permanent` (never), `NotFound` (what was to be edited is gone), `Ambiguous` (may have arrived;
-    from `find`: the platform cannot tell), `ThreadGone`, `Unrenderable`, `Unsupported` (`preview`
-    only). A `Transient` of any verb is heeded: nothing goes there until its wait is over.
+    Guarantees: nothing in a text can address people as a group (`@everyone`, `<!channel>`).
+    Requires: an effect is asked for only where `capabilities` allow it.
+    Raises: `Transient` (not sent, try later; `retry_after_s` if the platform has named a wait),
+    `Permanent` (never), `NotFound` (the message to edit is gone), `Ambiguous` (it may have
+    arrived), `ThreadGone`, `Unrenderable`. Once any verb has raised a wait, nothing is sent there
+    until it is over.
     After a crash: the same key may be offered again only where `takes_key`, or after `find`; edits,
     deletions and reactions may always be repeated.
     """
 
     name: str
 
-    def capabilities(self, address: Address) -> Capabilities: ...
+    def capabilities(self, address: Address) -> Capabilities:
+        """Return what the platform can do at an address. Cheap, and true for that address."""
 
-    def size(self, text: str) -> int: ...
+    def size(self, text: str) -> int:
+        """Return how long a text becomes in the platform's form, in the unit of its
+        capabilities."""
 
-    async def perform(self, effect: Effect) -> Receipt: ...
+    async def perform(self, effect: Effect) -> Receipt:
+        """Ask the platform for an effect, and return its receipt: of an edit the same one as
+        before, of an effect that leaves none any word."""
 
-    async def find(self, sought: Sought) -> Receipt | None: ...
+    async def find(self, sought: Sought) -> Receipt | None:
+        """Ask the platform whether a part has arrived. Requires `can_find`.
 
-    async def preview(self, preview: Preview) -> str: ...
+        Returns the receipt of what is provably that part: by its key, or by its exact text, author
+        and time. Returns None if it certainly has not arrived. Raises `Ambiguous` if the platform
+        cannot tell.
+        """
 
-    async def typing(self, address: Address) -> None: ...
+    async def preview(self, preview: Preview) -> str:
+        """Show a growing answer, and return the receipt of its bubble; an empty string for a draft.
+        With a receipt, and for a draft, it may be asked for again after `Ambiguous`. Raises
+        `Unsupported` if the server does not know this way of streaming."""
+
+    async def typing(self, address: Address) -> None:
+        """Show that something is being typed."""
 
 
 class ArrivalReading(msgspec.Struct, frozen=True, kw_only=True):
-    """Says how the rest of an arrival is made, once its sender may speak.
+    """Says how the rest of an arrival is read, once its sender may speak.
 
-    `whole` returns the same arrival with its text, quote, forwards, files and label, or None where
-    it turns out that nobody has said anything. `name` returns what the sender is called; an adapter
-    gives it where that has to be asked for. `payload` is what came, as it came: it is put aside
-    where `whole` breaks.
+    `whole` returns the same arrival with its text, quote, forwards, files and label, or None if it
+    turns out that nobody has said anything. `name` returns the sender's name; an adapter gives it
+    if the name must be asked for. `payload` is what came from the platform, unchanged: it is put
+    aside if `whole` fails unexpectedly.
     """
 
     whole: Callable[[], Awaitable[Arrival | None]]
@@ -182,40 +193,48 @@ class ArrivalReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inlet(Protocol):
-    """Where a platform hands over what people do there.
+    """Takes over from a platform what people do there.
 
-    Guarantees: `take` returns once the arrival is durable or is none of our business: only then may
-    the platform be told that we have it. The same arrival again changes nothing. With a `reading`,
-    `arrival` is an envelope: `reading.whole` is awaited only once it is decided that the sender may
-    speak, and `reading.name` only for a stranger who may ask to be let in. If one of them breaks,
-    its `payload` is kept as with `spoil`. `spoil` keeps what no arrival can be made of, as it came,
-    for a person to look at. `handling` says whether something that came may be read: not if process
-    after process has died over it, and then it is kept as with `spoil`.
-    Requires: `alive` is called whenever anything at all came from the platform (an empty poll, a
-    heartbeat): health is proved by traffic. What came is taken inside of `handling`, one after
-    another. An envelope holds what the decision needs, at a cost that is linear in the length of
-    what came: kind, ids, place, thread, target, album, agent, `is_addressed`, the sender's id,
-    whether it is a bot, its roles, and its name where the platform tells that along. The whole
-    arrival agrees with its envelope in all of these; the thread of an edit or a deletion may be
-    found by reading. Only an adapter that has nothing to convert hands over a whole arrival without
-    a `reading`.
-    Raises: `Transient` or `Ambiguous` when the store cannot take it, or `reading` has raised that:
-    do not acknowledge, and offer it again; `Rejected` when it can never be taken (the person was
-    told): acknowledge.
-    After a crash: what was not acknowledged is offered again by the platform, and is read again.
+    Guarantees: the same arrival again changes nothing. No text is read before it is decided that
+    its sender may speak.
+    Requires: `alive` is called whenever anything came from the platform (an empty poll, a
+    heartbeat), because health is proved by traffic. What came is taken inside `handling`, one after
+    another.
+    Raises: `Transient` or `Ambiguous` when the store cannot take it now: do not acknowledge it, and
+    offer it again. `Rejected` when it can never be taken, and the person was told: acknowledge it.
+    After a crash: the platform offers again what was not acknowledged, and it is read again.
     """
 
-    async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None: ...
+    async def take(self, arrival: Arrival, reading: ArrivalReading | None = None) -> None:
+        """Take one arrival. Returns once it is durable or refused; only then may the platform be
+        told that it was received.
 
-    async def spoil(self, external_id: str, payload: str, why: str) -> None: ...
+        With a `reading`, `arrival` is an envelope: `reading.whole` is awaited only if the sender
+        may speak, and `reading.name` only for a stranger who may ask to be let in. If one of them
+        fails unexpectedly, the `payload` is kept as with `spoil`; a `Transient` or `Ambiguous` that
+        it raises is raised to the caller.
 
-    def handling(self, external_id: str, payload: bytes) -> AbstractAsyncContextManager[bool]: ...
+        Requires an envelope that holds what the decision needs, at a cost that is linear in the
+        length of what came: kind, ids, place, thread, target, album, agent, `is_addressed`, the
+        sender's id, whether it is a bot, its roles, and its name if the platform tells that at
+        once. The whole arrival agrees with its envelope in all of these; only the thread of an edit
+        or a deletion may be found by reading. An adapter gives no `reading` only if it has nothing
+        to convert.
+        """
 
-    def alive(self) -> None: ...
+    async def spoil(self, external_id: str, payload: str, why: str) -> None:
+        """Keep something of which no arrival can be made, unchanged, for a person to look at."""
+
+    def handling(self, external_id: str, payload: bytes) -> AbstractAsyncContextManager[bool]:
+        """Wrap the handling of something that came. Yields whether it may be read: not if
+        several processes have died while handling it. In that case it was kept as with `spoil`."""
+
+    def alive(self) -> None:
+        """Note that something came from the platform."""
 
 
 class HookRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP request to `/hooks/{adapter}/{path}`. Header names are in lower case."""
+    """Holds an HTTP request to `/hooks/{adapter}/{path}`. Header names are in lower case."""
 
     method: str
     path: str
@@ -225,38 +244,46 @@ class HookRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HookResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the answer to a `HookRequest`."""
+
     status: int = 200
     body: bytes = b""
     content_type: str = "application/json"
-    # Work that the platform must not wait for; done once the response went out.
+    # Work that the platform must not wait for. It is done after the response was sent.
     afterwards: Callable[[], Awaitable[None]] | None = None
 
 
 class Receiver(Protocol):
-    """Where a platform's messages come from.
+    """Receives from a platform.
 
-    Guarantees: `connect` proves that the platform takes our credentials and returns the bot's
-    stable account id; `receive` hands over everything in order until it is cancelled, and raises
-    when the connection is lost; `answer` serves requests of the outside to our hook, verifying
-    their signature before anything else; `fetch` brings the bytes of a file by the reference that
-    came with an arrival; `close` lets go of everything.
-    Requires: `connect` before anything else, and again after `receive` has raised; the account id
-    never changes.
-    Raises: `Transient` when the platform cannot be reached now; `Permanent` when it refuses us (a
-    wrong token), with what to do; `fetch` also `Permanent` when the file is gone or too large.
+    Guarantees: everything that people do there is handed over, in order.
+    Requires: `connect` before anything else, and again after `receive` has ended.
+    Raises: `Transient` when the platform cannot be reached now; `Permanent` when it refuses the
+    gateway (a wrong token), with what to do.
     After a crash: the platform offers again what was not acknowledged; nothing is kept here.
     """
 
-    async def connect(self) -> str: ...
+    async def connect(self) -> str:
+        """Prove that the platform takes the credentials. Returns the bot's account id, which never
+        changes."""
 
-    async def receive(self, inlet: Inlet) -> None: ...
+    async def receive(self, inlet: Inlet) -> None:
+        """Hand over everything that comes, until cancelled. Raises when the connection is lost."""
 
-    async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse: ...
+    async def answer(self, request: HookRequest, inlet: Inlet) -> HookResponse:
+        """Answer a request to the platform's web hook. Its signature is verified before anything
+        else."""
 
-    def fetch(self, reference: str) -> AsyncIterator[bytes]: ...
+    def fetch(self, reference: str) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file, by the reference that came with an arrival. Raises `Permanent`
+        if the file is gone or too large. See `Fetcher`."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close all connections."""
 
 
 class Platform(Adapter, Receiver, Protocol):
-    """One configured account of a platform."""
+    """Represents one configured account of a platform, with both directions.
+
+    Guarantees, Requires, Raises, After a crash: those of `Adapter` and of `Receiver`.
+    """

@@ -1,4 +1,4 @@
-"""What the gateway knows of a platform before anything of it is imported."""
+"""Describes a platform to the gateway, before the platform's package is imported."""
 
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
@@ -13,12 +13,13 @@ from perdure.ports.platform.adapter import Platform
 from perdure.ports.platform.settings import AdapterSettings
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.entropy import Entropy
+from perdure.ports.system.outgoing import DIRECT, Outgoing
 
 
 class Quality(StrEnum):
-    """What has been proved of an adapter, each rung standing on the ones before. BRONZE: the
-    contract suite passes. SILVER: it runs end to end against a server or an emulator that others
-    wrote. GOLD: that is the platform's real server."""
+    """Says what has been proved of an adapter; each level includes those before it. BRONZE: the
+    contract suite passes. SILVER: it runs end to end against a server or an emulator that other
+    people wrote. GOLD: it runs end to end against the platform's real server."""
 
     BRONZE = "bronze"
     SILVER = "silver"
@@ -26,11 +27,11 @@ class Quality(StrEnum):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`address` is what its places are called, so that an impossible one is refused before anything
-    is stored. `factory` is `package.module:function`, imported once the platform is configured;
-    `extra` is what `pip install perdure[extra]` adds for it, and `needs` the module that then
-    imports.
-    `unproved` names features that no server here could check."""
+    """Describes one platform. `address` is the form of its addresses, so that an impossible one is
+    refused before anything is stored. `factory` is `package.module:function`, imported only if the
+    platform is configured. `extra` is the extra that installs what it needs (`pip install
+    perdure[extra]`), and `needs` is a module that can be imported only then. `unproved` names
+    features that no available server could check."""
 
     name: str
     title: str
@@ -47,21 +48,32 @@ FindAnswer = Callable[[str], Awaitable[AnswerSoFar | None]]
 
 
 async def no_answers(_external_id: str) -> AnswerSoFar | None:
-    """For platforms that stand alone: nothing has come by any id."""
+    """Return None: without a gateway nothing has come in under any id."""
     return None
 
 
 class AdapterContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a platform is given. `folder` is its own, for what its library must keep (keys of an
-    encrypted chat); `hook_url` is where the world reaches `answer`; `answers` tells what came of
-    the arrival with this external id."""
+    """Holds what an adapter is given. `folder` is for what its library must keep, such as the keys
+    of an encrypted chat. `hook_url` is the public address of its `answer`. `answers` returns what
+    came of the arrival with an external id. `outgoing` opens the HTTP sessions with which it talks
+    to its platform."""
 
     clock: Clock
     entropy: Entropy
     folder: Path
     hook_url: str = ""
     answers: FindAnswer = no_answers
+    outgoing: Outgoing = DIRECT
 
 
 class Factory(Protocol):
-    def __call__(self, settings: AdapterSettings, context: AdapterContext) -> Platform: ...
+    """Makes the adapter of a configured platform.
+
+    Guarantees: nothing is connected yet.
+    Requires: settings of the manifest's own type.
+    Raises: nothing.
+    After a crash: nothing is kept.
+    """
+
+    def __call__(self, settings: AdapterSettings, context: AdapterContext) -> Platform:
+        """Return a new adapter."""

@@ -1,8 +1,8 @@
-"""What a section of the configuration is made of.
+"""Defines the types from which sections of the configuration are made.
 
-A field's type says what is accepted, its default what holds when the key is left out. A type's
-description completes the sentence "it must be ...", so the complaint about a wrong value is written
-here, beside the rule. Platforms declare their own sections from these.
+A field's type says what is accepted, and its default is used when the key is left out. A type's
+description completes the sentence "it must be ...", so the error text for a wrong value stands
+beside its rule. Platforms declare their own sections with these types.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from perdure.domain.secret import Secret
 _PORT = (
     r"0*(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 )
-# Where something stands below a section: keys, and places in lists.
+# The position of a value below a section: its keys, and its indexes in lists.
 SettingKey: TypeAlias = tuple[str | int, ...]
 
 NonEmptyText = Annotated[str, Meta(min_length=1, description="text in quotes that is not empty")]
@@ -37,7 +37,7 @@ Url = Annotated[
     ),
 ]
 Port = Annotated[int, Meta(ge=0, le=65_535, description="a whole number from 0 to 65535")]
-# Sizes fit the signed 64 bits of both stores, and a century of seconds does so in milliseconds.
+# The limits keep sizes, and times in milliseconds, within the signed 64 bits of both databases.
 Count = Annotated[int, Meta(ge=1, le=2**62, description="a whole number of at least 1")]
 WholeNumber = Annotated[int, Meta(ge=0, le=2**62, description="a whole number of at least 0")]
 Seconds = Annotated[float, Meta(ge=0, le=3.2e9, description="a number of seconds, 0 or more")]
@@ -51,11 +51,12 @@ BusyChoice = Literal["interrupt", "queue", "steer"]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """A table of the file. Unknown keys are refused by the reader."""
+    """Holds a table of the configuration file. The reader refuses unknown keys."""
 
 
 class DisplaySettings(Section, frozen=True, kw_only=True):
-    """How much of the work is shown beside the answer. What is left out follows the platform."""
+    """Says how much of the work is shown beside the answer. What is left out follows the
+    platform."""
 
     tools: Literal["off", "names"] | None = None
     reasoning: Literal["off", "status"] | None = None
@@ -64,14 +65,15 @@ class DisplaySettings(Section, frozen=True, kw_only=True):
 
 
 class AdapterSettings(Section, frozen=True, kw_only=True):
-    """What every platform takes. No `agent` means the default one.
+    """Holds the settings that every platform takes. Without `agent` the default one answers.
 
-    Who may speak: the ids in `allow` ("*" is everybody), everybody in a place of `allow_places`,
-    everybody who has a role of `allow_roles`, and whoever was paired. Bots only by `allow_bots`.
-    `operators` may use commands that concern the whole gateway.
+    These people may speak: the ids in `allow` ("*" is everybody), everybody in a place of
+    `allow_places`, everybody who has a role of `allow_roles`, and everybody who was paired. A bot
+    may speak only if it is in `allow_bots`. `operators` may use commands that concern the whole
+    gateway.
 
-    What one value alone cannot tell, a platform tells by `named_agents` and `problems`, each with
-    the key it is about.
+    Rules about several values together are checked by `named_agents` and `problems`, which name the
+    key that each is about.
     """
 
     token: Secret | None = None
@@ -90,10 +92,11 @@ class AdapterSettings(Section, frozen=True, kw_only=True):
     display: DisplaySettings = DisplaySettings()
 
     def named_agents(self) -> Iterator[tuple[SettingKey, str]]:
-        """The agents that must be there."""
+        """Yield the agents that must be configured."""
         if self.agent is not None:
             yield ("agent",), self.agent
 
     def problems(self) -> Iterator[tuple[SettingKey, str]]:
-        """Why the section cannot be used, in words that follow the key: "needs …", "must be …"."""
+        """Yield why the section cannot be used, in words that follow the key: "needs …", "must be
+        …"."""
         yield from ()

@@ -1,4 +1,4 @@
-"""Reading what is stored."""
+"""Defines the ports that read what is stored."""
 
 from typing import Final, Protocol
 
@@ -12,7 +12,7 @@ from perdure.domain.ids import (
     SessionId,
     TurnId,
 )
-from perdure.domain.journal.events import Recorded
+from perdure.domain.journal.events import LeftOut, Recorded
 from perdure.domain.journal.records import (
     AnswerSoFar,
     PartView,
@@ -26,14 +26,14 @@ from perdure.domain.turn.rebuilding import StoredRequest
 from perdure.domain.turn.standing import SessionStanding
 from perdure.domain.turn.watching import Move
 
-# What is read at one time, in bytes as they are stored. A page ends before it would be longer, and
-# holds one thing at least.
+# How much one read returns at most, in bytes as they are stored. A page ends before it would be
+# longer, but holds one item at least.
 PAGE_BYTES: Final = 1024 * 1024
 
 
 class ConversationView(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a conversation is linked to another (`linked`), everything but its id, its name and
-    its last activity is that one's."""
+    """Describes a conversation. If it is linked to another one (`linked`), everything but its id,
+    name, address and last activity is taken from that one."""
 
     id: ConversationId
     name: str
@@ -48,8 +48,8 @@ class ConversationView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One instant of a conversation: where its live journal ends, what is being written, and which
-    messages of the turn under way are already final."""
+    """Holds a conversation at one instant: the last seq of its live journal, the message that is
+    being written, and which messages of the running turn are already final."""
 
     view: ConversationView
     last_seq: int
@@ -58,8 +58,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that holds the words. `cursor` is where the next page begins; of a long text only
-    the part around the first of the words is given."""
+    """Holds a message that a search has found. `cursor` is where the next page begins. Of a long
+    text only the part around the first word is given."""
 
     cursor: int
     conversation: str
@@ -72,6 +72,8 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArrivalRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds how and when an update came in."""
+
     adapter: str
     account: str
     external_id: str
@@ -80,11 +82,11 @@ class ArrivalRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole chain of one message: update, turn, attempts, calls, parts, receipts. Without a
-    turn it is a command with its `reply`, or was `refused`, for that reason, or is kept among the
-    parts as a letter that could not be read. `partial` is what was shown of the message that is
-    being written. `left` says why a turn that has begun does not stand any more. Of a long text
-    there is the beginning, with a mark that says where all of it is
+    """Holds everything that became of one message: update, turn, attempts, calls, parts and
+    receipts. Without a turn, it is a command with its `reply`, or was `refused` for that reason, or
+    is among the parts as a letter that could not be taken. `partial` is what was shown of the
+    message that is being written. `left` says why a turn that has begun is not on its session's
+    chain any more. Long texts are cut, with a mark that says where the whole text is
     (`domain/journal/in_short.py`)."""
 
     turn: TurnView | None
@@ -100,18 +102,20 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds how many turns and parts wait, are at work, or are parked."""
+
     queued: int
     running: int
     interrupted: int
     outbox_pending: int
     outbox_parked: int
-    # By adapter: what waits to be sent, or is being sent.
+    # How many parts of each adapter wait to be sent or are being sent.
     outbox_depths: tuple[tuple[str, int], ...] = ()
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """`after`: the cursor a previous page ended with; None begins at the newest. Calls without a
-    conversation are sessions too, shown only `with_unlisted`."""
+    """Names a page of a list. `after` is the cursor with which the previous page ended; None names
+    the first page. `with_unlisted` also shows sessions of single calls without a conversation."""
 
     after: tuple[int, str] | None = None
     limit: int = 50
@@ -119,70 +123,82 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conversations(Protocol):
-    """What a person sees. `principal` None reads everything (operators); what is said in a shared
-    place is nobody's own, so only they read it.
+    """Reads conversations as people see them.
 
-    Guarantees: each answer is one snapshot. `find` takes the name of a conversation of the
-    principal's over HTTP, or the address of one on a platform, which is theirs or, with `sees_all`,
-    anybody's. `moves` are those that led to a generation behind `after`, up to `upto`, in order.
-    `chain` is the turns from `head` back through their
-    parents, oldest first, each with its events, at most `limit` turns, none beyond `until`, and
-    no more than `PAGE_BYTES` hold: the oldest one's parent tells whether there are more.
-    `window` is the same as the model is told it: it begins with the newest summary on the chain.
-    `turn_on_chain` is the turn on the chain of `head` that a transcript's entry belongs to.
-    `exchange` is what a turn was asked and has answered: its events without what was said to it
-    while it ran and without what its calls have found, however many there were. It is empty where
-    there is no such turn.
-    Requires: nothing.
-    Raises: `NotFound` for what is not there or not the caller's.
+    Guarantees: each answer is one snapshot.
+    Requires: the caller has decided whether its client may read a conversation that it names by id;
+    only `find` and `recent` are limited to a principal.
+    Raises: `NotFound` for what does not exist or is not the principal's; `Transient` when nothing
+    can be read now.
     After a crash: nothing is kept.
     """
 
-    async def find(
-        self, name: str, *, principal: PrincipalId, sees_all: bool = False
-    ) -> Snapshot: ...
+    async def find(self, name: str, *, principal: PrincipalId, sees_all: bool = False) -> Snapshot:
+        """Return a conversation of the principal over HTTP, by its name; or one on a platform, by
+        its address. With `sees_all`, a conversation on a platform may be anybody's."""
 
-    async def snapshot(self, conversation: ConversationId) -> Snapshot: ...
+    async def snapshot(self, conversation: ConversationId) -> Snapshot:
+        """Return a conversation as it is now."""
 
     async def moves(
         self, conversation: ConversationId, *, after: int, upto: int, limit: int
-    ) -> list[Move]: ...
+    ) -> list[Move]:
+        """Return the moves to the generations after `after`, up to `upto`, in order."""
 
-    async def recent(self, *, principal: PrincipalId, page: Page) -> list[ConversationView]: ...
+    async def recent(self, *, principal: PrincipalId, page: Page) -> list[ConversationView]:
+        """Return a page of the principal's conversations, the last active first."""
 
     async def chain(
         self, head: TurnId, *, limit: int, until: TurnId | None = None
-    ) -> list[list[Recorded]]: ...
+    ) -> list[list[Recorded]]:
+        """Return the events of the turns from `head` back through their parents, oldest turn first.
 
-    async def window(self, head: TurnId, *, limit: int) -> list[list[Recorded]]: ...
+        Returns at most `limit` turns, none from `until` back, and no more than `PAGE_BYTES` hold
+        (but one turn at least). If the oldest turn has a parent, there may be more.
+        """
 
-    async def turn_on_chain(self, head: TurnId, entry: str) -> TurnId: ...
+    async def window(self, head: TurnId, *, limit: int) -> list[list[Recorded]]:
+        """Return the chain as the model is told it: it begins with the newest summary on it."""
 
-    async def exchange(self, turn: TurnId) -> list[Recorded]: ...
+    async def left_out(self, head: TurnId) -> tuple[LeftOut, ...]:
+        """Return what turns on the chain of `head` leave out of the requests after them."""
+
+    async def turn_on_chain(self, head: TurnId, entry: str) -> TurnId:
+        """Return the turn on the chain of `head` that a transcript's entry belongs to."""
+
+    async def exchange(self, turn: TurnId) -> list[Recorded]:
+        """Return what a turn was asked and what it has answered, without what was said to it while
+        it ran and without the results of its calls. Empty if there is no such turn."""
 
 
 class Archive(Protocol):
-    """Sessions, turns and journals, live and closed. The parts of the contract are as above.
-    `running` is what was shown of the message that is being written there, or was when its writer
-    died. `answer` is what came of the message that this adapter took under an id, or was refused;
-    None where it never came. `journal` is at most `limit` entries and no more than `PAGE_BYTES`
-    hold; it is empty behind the last one. `told`, bounded alike, is the newest turns of a session,
-    or the newest before one of them, oldest first: those that stand, as `Conversations.chain` gives
-    them from where it stands now, and `with_left` also those of its own that were undone or asked
-    again since. A turn that is longer than a page comes alone and in pieces, the last one first;
-    the next one is `before_seq`, where the last piece of the turn `before` began."""
+    """Reads sessions, turns and journals, live and closed, and searches them.
 
-    async def turn(self, turn: TurnId, *, principal: PrincipalId | None) -> TurnView: ...
+    Guarantees: each answer is one snapshot. With a `principal`, only what belongs to that principal
+    is found. What is said in a shared place belongs to nobody; None finds everything (operators).
+    Requires: the caller has decided whether its client may read a session that it names without a
+    principal.
+    Raises: `NotFound` for what does not exist or is not the principal's; `Transient` when nothing
+    can be read now.
+    After a crash: nothing is kept.
+    """
 
-    async def sessions(self, *, principal: PrincipalId | None, page: Page) -> list[SessionView]: ...
+    async def turn(self, turn: TurnId, *, principal: PrincipalId | None) -> TurnView:
+        """Return a turn."""
 
-    async def session(
-        self, session: SessionId, *, principal: PrincipalId | None
-    ) -> SessionView: ...
+    async def sessions(self, *, principal: PrincipalId | None, page: Page) -> list[SessionView]:
+        """Return a page of the sessions, newest first."""
 
-    async def journal(self, session: SessionId, *, after: int, limit: int) -> list[Recorded]: ...
+    async def session(self, session: SessionId, *, principal: PrincipalId | None) -> SessionView:
+        """Return a session."""
 
-    async def running(self, session: SessionId) -> RunningText | None: ...
+    async def journal(self, session: SessionId, *, after: int, limit: int) -> list[Recorded]:
+        """Return the entries of a journal after the seq `after`: at most `limit`, and no more than
+        `PAGE_BYTES` hold (but one at least). Empty at the end."""
+
+    async def running(self, session: SessionId) -> RunningText | None:
+        """Return what was shown of the message that is being written in a session, or was when its
+        process died. None if nothing was."""
 
     async def told(
         self,
@@ -192,41 +208,67 @@ class Archive(Protocol):
         before_seq: int = 0,
         limit: int,
         with_left: bool = False,
-    ) -> list[ToldTurn]: ...
+    ) -> list[ToldTurn]:
+        """Return the newest turns of a session, or the newest before the turn `before`, oldest
+        first, bounded like `journal`.
 
-    async def answer(self, external_id: str, *, adapter: str) -> AnswerSoFar | None: ...
+        These are the turns on the session's chain; with `with_left` also its own turns that were
+        undone or asked again. A turn that is longer than a page comes alone and in pieces, the last
+        piece first: for the piece before, give the turn as `before`, and the piece's `begins_at` as
+        `before_seq`.
+        """
+
+    async def answer(self, external_id: str, *, adapter: str) -> AnswerSoFar | None:
+        """Return what came of the message that this adapter took or refused under an id. None if it
+        never came."""
 
     async def search(
         self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
-    ) -> list[Hit]: ...
+    ) -> list[Hit]:
+        """Return the newest messages that contain all words of the query. It first indexes what
+        waits, so it misses no turn that is over. Raises `Ambiguous` if that write was lost."""
 
 
 class Index(Protocol):
-    """The full-text index of what was said.
+    """Keeps the full-text index of what was said.
 
-    Guarantees: `catch_up` indexes some of the turns that are over and wait for it, in one
-    transaction of bounded length, and says whether there may be more.
+    Guarantees: no turn that is over stays without its index for good.
     Requires: nothing.
     Raises: `Transient` when nothing was written; `Ambiguous` when that is unknown.
     After a crash: what was not indexed still waits.
     """
 
-    async def catch_up(self) -> bool: ...
+    async def catch_up(self) -> bool:
+        """Index some of the turns that are over and wait for it, in one transaction of bounded
+        length. Returns whether there may be more."""
 
 
 class Diagnostics(Protocol):
-    """For operators: what happened to one message, how much waits, is everything sound.
-    `integrity` is what `Audit.integrity` finds, in all tables. `asked` is what is stored of the
-    last request of a turn; it raises `NotFound` where that is nothing, and says why."""
+    """Tells operators what happened to a message, how much waits, and whether everything is sound.
 
-    async def explain(self, any_id: str, *, principal: PrincipalId | None) -> Explanation: ...
+    Guarantees: each answer is one snapshot, except `integrity`.
+    Requires: nothing.
+    Raises: `NotFound` for what does not exist or is not the principal's; `Transient` when nothing
+    can be read now.
+    After a crash: nothing is kept.
+    """
 
-    async def asked(self, turn: TurnId) -> StoredRequest: ...
+    async def explain(self, any_id: str, *, principal: PrincipalId | None) -> Explanation:
+        """Return everything that became of a message. It is named by the id of a turn, a message or
+        a part, or by the id that its sender gave. With a principal, only their own are found."""
 
-    async def counts(self) -> Counts: ...
+    async def asked(self, turn: TurnId) -> StoredRequest:
+        """Return what is stored of the last request of a turn. Raises `NotFound` with the reason if
+        nothing is."""
 
-    async def record(self, session: SessionId) -> SessionRecord: ...
+    async def counts(self) -> Counts:
+        """Return how much waits, is at work, or is parked."""
 
-    async def parked(self, *, limit: int) -> list[PartView]: ...
+    async def record(self, session: SessionId) -> SessionRecord:
+        """Return everything stored of a session, for the checker."""
 
-    async def integrity(self) -> list[str]: ...
+    async def parked(self, *, limit: int) -> list[PartView]:
+        """Return what is parked, newest first."""
+
+    async def integrity(self) -> list[str]:
+        """Return what the database's own check finds in all tables. See `Audit.integrity`."""

@@ -1,4 +1,4 @@
-"""Files: those that came with messages, those that are still elsewhere, and what they say."""
+"""Defines the ports of files: the library, the files that turns wait for, and what files say."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, Protocol
@@ -13,6 +13,8 @@ from perdure.domain.reading.texts import FileReading
 
 
 class Media(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes a file in the library. `digest` names its bytes."""
+
     id: MediaId
     mime: str
     name: str
@@ -21,54 +23,72 @@ class Media(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptBytes(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that are in the library, without a row yet; `head` is how they begin."""
+    """Describes bytes in the library that may have no row yet. `head` is their beginning."""
 
     digest: str
     size: int
     head: bytes
 
 
-class MediaLibrary(Protocol):
-    """Bytes by content, rows by owner.
+class FittedPicture(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes the bytes that models are shown instead of a picture."""
 
-    Guarantees: `put` returns once the bytes and their row are durable; the same bytes are kept
-    once. A file that `is_loose` is named by no message yet; `remove_loose` removes the rows of
-    some that none has named for a day, and returns how many. `keep` takes bytes as they come, makes
-    them durable and leaves the row to its caller.
-    `get` shows a principal its own files only (operators all). `sweep` looks through one of
-    `SHARDS` parts of the library and removes bytes that have been there for a day without a row.
+    digest: str
+    size: int
+
+
+class MediaLibrary(Protocol):
+    """Keeps files: their bytes by content, their rows by owner.
+
+    Guarantees: a row never lacks its bytes; the same bytes are kept once.
     Requires: bytes within the body limit.
-    Raises: `NotFound`; `OverQuota` when its owner may store no more; `Transient` when the disk is
-    full, or with the code `NOT_WRITABLE` and the name of the folder when that takes no files;
-    `keep` raises `Permanent` for more than `bytes_max`, and whatever the bytes' source raises.
-    After a crash: bytes without a row are swept; a row never lacks its bytes.
+    Raises: `NotFound` for a file or bytes that are not there; `Transient` when the disk is full,
+    or with the code `NOT_WRITABLE` and the folder's name when that takes no files.
+    After a crash: bytes without a row are found by `sweep`.
     """
 
     async def put(
         self, data: bytes, *, mime: str, name: str, principal: PrincipalId, is_loose: bool = True
-    ) -> Media: ...
+    ) -> Media:
+        """Store a file, and return once its bytes and its row are durable. `is_loose`: no message
+        names it yet. Raises `OverQuota` when its owner may store no more."""
 
-    async def keep(self, pieces: AsyncIterator[bytes], *, bytes_max: int) -> KeptBytes: ...
+    async def keep(self, pieces: AsyncIterator[bytes], *, bytes_max: int) -> KeptBytes:
+        """Store bytes as they come, and return once they are durable. The caller writes their row.
+        Raises `Permanent` for more than `bytes_max`, and whatever the source of the bytes raises.
+        """
 
-    async def get(self, media: MediaId, *, principal: PrincipalId | None) -> Media: ...
+    async def get(self, media: MediaId, *, principal: PrincipalId | None) -> Media:
+        """Return a file's row. With a principal, only their own files are found."""
 
-    async def read(self, media: MediaId) -> bytes: ...
+    async def read(self, media: MediaId) -> bytes:
+        """Return a file's bytes."""
 
-    async def read_kept(self, digest: str) -> bytes: ...
+    async def read_kept(self, digest: str) -> bytes:
+        """Return the bytes with this digest."""
 
-    async def remove_loose(self) -> int: ...
+    async def fitted(self, digest: str) -> FittedPicture | None:
+        """Return what models are shown instead of the picture with these bytes, if that was made
+        before, whoever sent it."""
 
-    async def sweep(self, shard: int) -> int: ...
+    async def remove_loose(self) -> int:
+        """Delete the rows of some files that no message has named for a day. Returns how many."""
+
+    async def sweep(self, shard: int) -> int:
+        """Delete the bytes in one of `SHARDS` parts of the library that have had no row for a day.
+        Returns how many files that were."""
 
 
+# The library is swept in so many parts, so that each sweep is short.
 SHARDS: Final = 256
+# The code of a `Transient` for a folder that takes no files.
 NOT_WRITABLE: Final = "not_writable"
 
 
 class Fetch(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that a turn waits for. `adapter` is where it comes from; it is empty for what the
-    gateway gets itself, from the attachment's `url`, and for what is here and only to be read.
-    `attempts` counts this one."""
+    """Holds a file that a turn waits for. `adapter` is where it comes from; it is empty for a file
+    from the web (the attachment's `url`), and for one that is in the library already and only to be
+    read. `attempts` counts the present attempt too."""
 
     id: str
     turn: TurnId
@@ -82,23 +102,25 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sticker_id(self) -> str:
-        """The platform's id of the sticker that it is a picture of; empty for other files."""
+        """Return the platform's id of the sticker that the file shows; empty for other files."""
         return self.attachment.sticker.id if self.attachment.sticker else ""
 
 
 class FetchedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was brought here, and what it says. `digest` is empty where it was here."""
+    """Holds a file that was fetched, and what it says. `digest` is empty if the file was in the
+    library before. `fitted` is what models are shown instead of a picture, if it did not fit."""
 
     mime: str
     name: str
     size: int
     digest: str = ""
     reading: FileReading = FileReading()
+    fitted: FittedPicture | None = None
 
 
 class AwaitedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that a turn waits for now, and where the answer goes. `is_told`: the people were told
-    that it takes long."""
+    """Holds a file that a turn waits for now, and where the turn's answer goes. `is_told`: the
+    people were told that it takes long."""
 
     fetch: Fetch
     address: Address
@@ -106,80 +128,93 @@ class AwaitedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Late(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that is not waited for any longer. `found` is what is known of one that was brought
-    here and is still being read."""
+    """Holds a file that is not waited for any longer. `found` describes it if it was fetched and is
+    still being read."""
 
     fetch: Fetch
     found: FetchedFile | None = None
 
 
 class Fetches(Protocol):
-    """Files on their way to the turns that wait for them.
+    """Brings files to the turns that wait for them.
 
-    Guarantees: `take` gives each due file of these adapters to one caller, in order of arrival per
-    person, whatever the clock says. Where more wait than there is room for, the next is always of
-    the person with the fewest by `shares`; nobody gets more than `shares.most`. `next_due_ms` says
-    from when on there is one, 0 if there is one now.
-    `done` makes it the
-    turn's in one transaction: its row in the library, the fact in the journal, and the turn can be
-    claimed if it was the last; it may be repeated. `lost` gives it up: the people are told, and the
-    turn goes on without it; `again` leaves it for a later try. `release` gives back what this node
-    has taken; `recover` does so for owners who are gone, and gives up what has ended several of
-    them. `waiting` are the files that turns wait for, the oldest first, whoever has taken them.
-    `tell_slow` tells the people of a turn about them, once, also over restarts. `expire` lets a
-    turn go on without these files of it, whoever has taken them, and tells the people in one
-    notice; what is no longer waited for by then stays as it is. Both may be repeated.
+    Guarantees: each method that writes is one transaction; those that record a result may be
+    repeated after a lost answer. A turn can be claimed as soon as none of its files is missing.
     Requires: the bytes are in the library before `done`.
-    Raises: `Conflict` when the file is no longer ours: its turn was ended, or we were away.
+    Raises: `Conflict` when nobody waits for the file any more, or another attempt has it;
+    `Transient` when nothing was written; `Ambiguous` when that is unknown.
     After a crash: what was taken is taken again by the next owner; fetching may be repeated.
     """
 
     async def take(
         self, *, adapters: Sequence[str], limit: int, shares: FairShares = EQUAL
-    ) -> list[Fetch]: ...
+    ) -> list[Fetch]:
+        """Take files of these adapters that are due. Gives each to one caller.
 
-    async def done(self, fetch: Fetch, found: FetchedFile) -> list[Recorded]: ...
+        The files of one person come in order of arrival, whatever the clock says. If more wait than
+        there is room for, the next is always of the person with the fewest by `shares`; nobody gets
+        more than `shares.most`. If the answer is lost, `release` gives the files back.
+        """
 
-    async def lost(self, fetch: Fetch, reason: str) -> list[Recorded]: ...
+    async def done(self, fetch: Fetch, found: FetchedFile) -> list[Recorded]:
+        """Give a fetched file to its turn: its row in the library, which names the fitted picture
+        too, and the event in the journal. If its owner may store no more, it is given up as by
+        `lost`."""
 
-    async def again(self, fetch: Fetch, *, error: str, due_in_s: float) -> None: ...
+    async def lost(self, fetch: Fetch, reason: str) -> list[Recorded]:
+        """Give up a file: the people are told, and the turn goes on without it. For a sticker
+        nobody is told."""
 
-    async def release(self) -> int: ...
+    async def again(self, fetch: Fetch, *, error: str, due_in_s: float) -> None:
+        """Leave a file for a later try. Does nothing if another attempt has it."""
 
-    async def recover(self, *, attempts_max: int) -> list[Recorded]: ...
+    async def release(self, *, keep: Sequence[Fetch] = ()) -> int:
+        """Give back what this node has taken, except the attempts in `keep`. Returns how many files
+        that were."""
 
-    async def waiting(self) -> list[AwaitedFile]: ...
+    async def recover(self, *, attempts_max: int) -> list[Recorded]:
+        """Give back the files whose owners are gone. A file that has been taken `attempts_max`
+        times is given up: it has probably killed its owners."""
 
-    async def tell_slow(self, turn: TurnId, text: str) -> list[Recorded]: ...
+    async def waiting(self) -> list[AwaitedFile]:
+        """Return the files that turns wait for, oldest first, whichever node has taken them."""
 
-    async def expire(self, files: Sequence[Late]) -> list[Recorded]: ...
+    async def tell_slow(self, turn: TurnId, text: str) -> list[Recorded]:
+        """Tell the people of a turn, once, that its files take long; also if the process restarts
+        in between."""
 
-    async def next_due_ms(self) -> int | None: ...
+    async def expire(self, files: Sequence[Late]) -> list[Recorded]:
+        """Let a turn go on without these of its files, whichever node has taken them, and tell its
+        people in one notice. A file that is not waited for any more stays as it is."""
+
+    async def next_due_ms(self) -> int | None:
+        """Return when the next file can be taken; 0 if that is now, None if none waits."""
 
 
-# The code of a `Transient` where nobody could even be asked.
+# The code of a `Transient` for an address at which nobody answers.
 UNREACHABLE: Final = "unreachable"
+# The code of an error whose words may be shown to the sender of the file.
 FOR_SENDER: Final = "for_sender"
 
 
 class Fetcher(Protocol):
-    """Where files come from: a platform, by the reference that came with the message, or the web,
-    by an address.
+    """Fetches files: from a platform, or from the web.
 
-    Guarantees: the bytes of one file, in order, from the beginning.
-    Requires: the caller counts them and closes the iterator.
-    Raises: `Transient` when it may work later, with the code `UNREACHABLE` where nobody answers at
-    an address; `Permanent` when the file is gone, too large, or must not be fetched, with what to
-    do. A platform's words are for the log unless they have the code `FOR_SENDER`: then they are
-    told to whoever has sent the file.
-    After a crash: nothing is kept; it may be asked again.
+    Guarantees: nothing is changed at the source, so a file may be fetched again.
+    Requires: the caller counts the bytes and closes the iterator.
+    Raises: `Transient` when it may work later, with the code `UNREACHABLE` if nobody answers at a
+    web address; `Permanent` when the file is gone, too large, or must not be fetched, with what to
+    do. A platform's words are for the log, unless they have the code `FOR_SENDER`.
+    After a crash: nothing is kept.
     """
 
-    def fetch(self, reference: str) -> AsyncIterator[bytes]: ...
+    def fetch(self, reference: str) -> AsyncIterator[bytes]:
+        """Yield the bytes of one file, in order, from the beginning. `reference` came with the
+        message, or is a web address."""
 
 
 class FileSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that is to be read."""
+    """Holds a file that is to be read."""
 
     data: bytes
     mime: str
@@ -188,13 +223,14 @@ class FileSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadsFiles(Protocol):
-    """Finds out what a file says.
+    """Finds out what a file says, and makes pictures fit for models.
 
-    Guarantees: an answer within a bounded time, of bounded length; what cannot be read, or was not
-    understood, is a `problem` in words, never an error.
+    Guarantees: an answer of bounded length within a bounded time.
     Requires: nothing.
     Raises: nothing.
     After a crash: nothing is kept.
     """
 
-    async def read(self, source: FileSource) -> FileReading: ...
+    async def read(self, source: FileSource) -> FileReading:
+        """Return what a file says. A file that cannot be read or understood gives a `problem` in
+        words, never an error."""

@@ -1,4 +1,4 @@
-"""What stickers show: found out once, and told to the turns that bring them."""
+"""Defines the port through which a sticker is described once and turns are told what it shows."""
 
 from typing import Protocol
 
@@ -9,8 +9,8 @@ from perdure.ports.records.media import Fetch, FetchedFile
 
 
 class Met(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of meeting a sticker. `is_new`: nobody has described it, nor tries to, and `agent`
-    is who answers the turn that brought it."""
+    """Holds what `Stickers.meet` has done. `is_new`: nobody has described the sticker or is doing
+    so, and `agent` answers the turn that brought it."""
 
     recorded: list[Recorded] = []
     is_new: bool = False
@@ -18,20 +18,23 @@ class Met(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stickers(Protocol):
-    """Turns that wait to be told what a sticker shows.
+    """Tells turns what the stickers in their messages show.
 
-    Guarantees: `meet` tells the turn the words that are kept, in the transaction that lets it go,
-    or lets it wait for whoever finds them out, though never longer than `WAIT_MS` of
-    `domain/content/stickers.py`. `describe` sends one errand for a sticker, however many meet it,
-    on the account of the person who sent it. `pass_by` tells the turn of the sticker without words.
-    Requires: the file was taken from `Fetches`; the picture's bytes are in the library before
-    `describe`.
-    Raises: `Conflict` when the file is no longer ours: its turn was ended, or we were away.
+    Guarantees: each method is one transaction; repeating it after a lost answer changes nothing
+    more. A turn waits for a description no longer than `WAIT_MS` (`domain/content/stickers.py`).
+    Requires: the file was taken from `Fetches`.
+    Raises: `Conflict` when nobody waits for the file any more, or another attempt has it;
+    `Transient` when nothing was written; `Ambiguous` when that is unknown.
     After a crash: a turn that waits is told when its time is over.
     """
 
-    async def meet(self, fetch: Fetch) -> Met: ...
+    async def meet(self, fetch: Fetch) -> Met:
+        """Tell the turn the known description, and let it begin if nothing else is missing; or let
+        it wait for a description that was ordered; or return that nobody describes it yet."""
 
-    async def describe(self, fetch: Fetch, found: FetchedFile, *, agent: str) -> list[Recorded]: ...
+    async def describe(self, fetch: Fetch, found: FetchedFile, *, agent: str) -> list[Recorded]:
+        """Order one errand that describes the sticker, however many turns meet it, for the person
+        who sent it. Requires that the picture's bytes are in the library."""
 
-    async def pass_by(self, fetch: Fetch) -> list[Recorded]: ...
+    async def pass_by(self, fetch: Fetch) -> list[Recorded]:
+        """Tell the turn of the sticker without a description."""

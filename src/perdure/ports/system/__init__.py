@@ -1,1 +1,1 @@
-"""Describes time, randomness and file descriptors, as the rest may ask for them."""
+"""Describes the ports of time and randomness, and what the process may ask of its system."""

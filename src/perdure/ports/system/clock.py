@@ -1,23 +1,26 @@
-"""Time."""
+"""Defines the port of time."""
 
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """The only source of time.
+    """Provides time. There is no other source of it.
 
-    Guarantees: `now_ms` is UTC milliseconds since 1970 and may jump; `monotonic_s` never goes back;
-    `paused_s` is how long the process has stood still so far, as far as that was noticed (while
-    something is limited in time, `ports/system/time_limits.py`); `sleep` returns no sooner than
-    asked. Requires: nothing.
+    Guarantees: setting the clock of the machine changes `now_ms` only.
+    Requires: nothing.
     Raises: nothing but cancellation.
     After a crash: nothing is kept.
     """
 
-    def now_ms(self) -> int: ...
+    def now_ms(self) -> int:
+        """Return UTC milliseconds since 1970. This clock may be set at any moment."""
 
-    def monotonic_s(self) -> float: ...
+    def monotonic_s(self) -> float:
+        """Return seconds from an arbitrary beginning. This clock never goes back."""
 
-    def paused_s(self) -> float: ...
+    def paused_s(self) -> float:
+        """Return how long the process has stood still so far, as far as that was noticed: while
+        something is limited in time (`ports/system/time_limits.py`)."""
 
-    async def sleep(self, seconds: float) -> None: ...
+    async def sleep(self, seconds: float) -> None:
+        """Wait for this long, and no less."""

@@ -1,6 +1,8 @@
-"""Tells whether this process can open one more file. Libraries often do not: where SQLite cannot
-open its file, or a name cannot be looked up, for want of a descriptor, they name the file or the
-name, and whoever reads it looks in the wrong place."""
+"""Tells whether this process can open one more file.
+
+If no descriptor is left, SQLite cannot open its file and a host name cannot be looked up. Libraries
+then name the file or the host as the cause, and people look in the wrong place.
+"""
 
 import os
 
@@ -8,6 +10,7 @@ from perdure.domain.errors import NO_FILES
 
 
 def are_left() -> bool:
+    """Tell whether a file descriptor is left, by opening one."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:

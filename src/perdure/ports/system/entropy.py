@@ -1,10 +1,10 @@
-"""Randomness."""
+"""Defines the port of randomness."""
 
 from typing import Protocol
 
 
 class Entropy(Protocol):
-    """The only source of randomness.
+    """Provides randomness. There is no other source of it.
 
     Guarantees: bytes that nobody can guess, fresh at each call.
     Requires: a positive size.
@@ -12,4 +12,5 @@ class Entropy(Protocol):
     After a crash: nothing is kept.
     """
 
-    def random_bytes(self, size: int) -> bytes: ...
+    def random_bytes(self, size: int) -> bytes:
+        """Return so many random bytes."""

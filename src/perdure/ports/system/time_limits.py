@@ -1,12 +1,12 @@
-"""Time limits that count only the time in which this process ran.
+"""Provides time limits that count only the time in which this process ran.
 
 A process may stand still: a laptop sleeps, a machine is frozen, somebody sends SIGSTOP. When it
-goes on, its timers are due before anything was read from its sockets, and whoever kept writing
-meanwhile would be blamed for silence. So a limit is measured with a clock that leaves such pauses
-out, and after one nothing is judged until the loop has read what came.
+runs again, its timers are due before anything was read from its sockets, and a peer that kept
+writing meanwhile would be blamed for silence. So a limit is measured with a clock that leaves such
+pauses out, and after a pause no limit ends until the loop has read what came.
 
-Pauses are noticed by a tick that comes much too late. It goes only while something is limited. A
-loop that was kept busy for long looks the same, and that is right: it did not read either.
+A pause is noticed when a regular tick comes much too late. The tick runs only while something is
+limited. A loop that was busy for long looks like a pause, which is right: it did not read either.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from typing import Final
 from weakref import WeakKeyDictionary, proxy
 
 TICK_S: Final = 1.0
-# A tick that is late by more than this tells of a pause.
+# A tick that is late by more than this means that there was a pause.
 LATE_S: Final = 0.5
-# For so long after a pause nothing is judged: the loop reads its sockets, and their readers run.
+# For so long after a pause no limit ends, so that the loop reads its sockets and the readers run.
 READING_S: Final = 0.25
 
 
 class RunningTime:
-    """The time in which the process of one event loop ran."""
+    """Measures the time in which the process of one event loop ran."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        # A loop is kept alive by nobody but its owner, though its clock is found by it.
+        # A weak reference: the table of clocks must not keep a closed loop alive.
         self._loop: asyncio.AbstractEventLoop = proxy(loop)
         self._paused_s = 0.0
         self._ticked_at = self._woke_at = -math.inf
@@ -43,7 +43,7 @@ class RunningTime:
         return now - self._paused_s
 
     def paused_s(self) -> float:
-        """Return how long all pauses were that have been noticed."""
+        """Return the length of all pauses that were noticed."""
         self.now_s()
         return self._paused_s
 
@@ -52,14 +52,14 @@ class RunningTime:
         return self._loop.time() - self._woke_at < READING_S
 
     def begin(self) -> None:
-        """Tick for one more limit."""
+        """Count one more limit. The first one starts the tick."""
         self._limits += 1
         if self._limits == 1:
             self._ticked_at = self._loop.time()
             self._tick = self._loop.call_later(TICK_S, self._go_on)
 
     def end(self) -> None:
-        """Tick for one limit less."""
+        """Count one limit less. The last one stops the tick."""
         self._limits -= 1
         if not self._limits and self._tick is not None:
             self._tick.cancel()
@@ -108,6 +108,7 @@ class Timer:
             self._call()
 
     def cancel(self) -> None:
+        """Stop the timer. Does nothing if it has called back or was stopped before."""
         self._handle.cancel()
         if not self._is_over:
             self._is_over = True
@@ -115,7 +116,8 @@ class Timer:
 
 
 class TimeLimit:
-    """Like `asyncio.timeout`, for time in which the process ran. `due_s` None is no limit."""
+    """Limits a block like `asyncio.timeout`, but counts only time in which the process ran. With
+    `due_s` None there is no limit."""
 
     def __init__(self, due_s: float | None) -> None:
         self._due_s = due_s
@@ -142,10 +144,11 @@ class TimeLimit:
 
 
 def time_limit(seconds: float | None) -> TimeLimit:
-    """Raise `TimeoutError` out of the block if the process runs for longer than that in it."""
+    """Raise `TimeoutError` from the block if the process runs in it for longer than this. None is
+    no limit."""
     return TimeLimit(None if seconds is None else running_time().now_s() + seconds)
 
 
 def time_limit_until(due_s: float) -> TimeLimit:
-    """Raise `TimeoutError` out of the block once the process has run until that reading."""
+    """Raise `TimeoutError` from the block once `RunningTime.now_s` has reached `due_s`."""
     return TimeLimit(due_s)

@@ -1,4 +1,4 @@
-"""A backend that can run a turn's model calls."""
+"""Defines the port of an agent, which runs the model calls of turns."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
@@ -13,58 +13,69 @@ class Work(Protocol):
     """Shows an agent which turn a model call is part of, and what the journal holds of it.
 
     An agent that keeps a session of its own compares it with this: the turns that it has seen must
-    be those that the turn stands on, else its session is not this conversation's any more.
+    be those that the turn stands on, else its session does not match this conversation any more.
 
-    Guarantees: `events` are the turn's own so far, as they stand in the journal; `chain` returns
-    the last `limit` turns that it stands on, oldest first, each with its events; it is empty where
-    the turn is the first. Both say the same until the turn is over, but for what is added to
-    `events`.
-    Requires: nothing; an agent that needs none of it may leave it alone.
+    Guarantees: everything stays the same until the turn is over, except that `events` grows.
+    Requires: nothing; an agent may ignore all of it.
     Raises: `chain` raises `Transient` when the store cannot be read now.
-    After a crash: the next attempt shows the same chain, and the events with how they were left.
+    After a crash: the next attempt shows the same chain, and the events of all attempts.
     """
 
     @property
-    def session(self) -> SessionId: ...
+    def session(self) -> SessionId:
+        """Return the turn's session."""
 
     @property
-    def turn(self) -> TurnId: ...
+    def turn(self) -> TurnId:
+        """Return the turn."""
 
     @property
-    def attempt(self) -> int: ...
+    def attempt(self) -> int:
+        """Return the number of the turn's present attempt."""
 
     @property
-    def conversation(self) -> ConversationId: ...
+    def conversation(self) -> ConversationId:
+        """Return the turn's conversation."""
 
     @property
-    def principal(self) -> PrincipalId: ...
+    def principal(self) -> PrincipalId:
+        """Return the person that the turn is for."""
 
     @property
-    def parent(self) -> TurnId | None: ...
+    def parent(self) -> TurnId | None:
+        """Return the turn that this one stands on, or None if it is the first."""
 
     @property
-    def events(self) -> Sequence[Recorded]: ...
+    def events(self) -> Sequence[Recorded]:
+        """Return the turn's own events so far, as the journal holds them."""
 
-    async def chain(self, *, limit: int) -> list[list[Recorded]]: ...
+    async def chain(self, *, limit: int) -> list[list[Recorded]]:
+        """Return the events of the last `limit` turns that the turn stands on, oldest turn first.
+        Empty if it is the first."""
 
 
 class Agent(Protocol):
-    """One agent, shared by any number of turns at once.
+    """Answers turns. Any number of turns use one agent at the same time.
 
-    Guarantees: `run` makes one model call for a piece of `work` and yields its events; the last is
-    exactly one `Stopped`, and a finish reason in it means that the provider's finish marker was
-    seen. A `Call` is whole. An answer that outgrows the request's `room` is ended while it comes,
-    with ANSWER_EXCEEDED: its text so far was yielded, its calls were not.
-    `encode` is pure: the same message always gives the same bytes, one or more JSON values joined
-    by commas.
-    Requires: a request whose `prefix` came from this agent's own `encode`.
-    Raises: `run` never raises: failures are its last event. Closing the generator ends the call and
-    frees its connection.
+    Guarantees: calls for different turns do not disturb each other.
+    Requires: a request whose `prefix` was made with this agent's own `encode`.
+    Raises: `run` never raises: a failure is its last event.
     After a crash: nothing is kept; the journal rebuilds any request.
     """
 
-    def encode(self, message: PromptMessage) -> bytes: ...
+    def encode(self, message: PromptMessage) -> bytes:
+        """Return a message in the agent's wire format: one or more JSON values joined by commas.
+        The same message always gives the same bytes."""
 
-    def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]: ...
+    def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
+        """Make one model call, and yield its events. The last one is always a `Stopped`, and there
+        is only one.
 
-    async def close(self) -> None: ...
+        A finish reason in it means that the provider's finish marker was seen. A `Call` is whole.
+        An answer that grows beyond the request's `room` is ended with ANSWER_EXCEEDED: its text so
+        far was yielded, its calls were not. Closing the generator ends the call and frees its
+        connection.
+        """
+
+    async def close(self) -> None:
+        """Close the agent's connections."""

@@ -1,4 +1,4 @@
-"""Room in the budgets, taken before money is spent."""
+"""Defines the port that reserves room in the budgets, before money is spent."""
 
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from perdure.ports.turns.turns import TurnLease
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a turn will have spent once its next model call is over, at most."""
+    """Holds the most that a turn will have spent after its next model call."""
 
     lease: TurnLease
     principal: PrincipalId
@@ -20,18 +20,17 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetBook(Protocol):
-    """What turns under way may still spend.
+    """Reserves what running turns may spend.
 
-    Guarantees: `reserve` holds the amount if it fits into every limit, together with what was spent
-    today and what other turns hold, however many ask at once and on however many nodes; else it
-    holds nothing new and says which limit is in the way. A turn holds one reservation: the next one
-    takes its place. A turn that is settled or interrupted holds none.
-    Requires: a good lease; an amount that includes what the turn has used so far.
+    Guarantees: a reservation counts with what was spent today and what other turns have reserved,
+    however many ask at the same time and on however many nodes. A turn has one reservation at most;
+    a turn that is settled or interrupted has none.
+    Requires: a lease that is not stale; an amount that includes what the turn has used so far.
     Raises: `Fenced` when the lease is stale; `Transient` when nothing was written; `Ambiguous` when
     that is unknown: the same reservation may be made again.
-    After a crash: the reaper that ends the attempt gives the room back.
+    After a crash: the reaper that ends the attempt also ends the reservation.
     """
 
-    async def reserve(
-        self, wanted: Reservation, *, limits: DailyBudgets
-    ) -> BudgetRefusal | None: ...
+    async def reserve(self, wanted: Reservation, *, limits: DailyBudgets) -> BudgetRefusal | None:
+        """Reserve the amount if it fits into every limit, in place of the turn's last reservation.
+        Returns None; or, if it does not fit, which limit is in the way, and changes nothing."""

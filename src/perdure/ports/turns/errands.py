@@ -1,4 +1,4 @@
-"""Work the gateway does beside conversations."""
+"""Defines the port that orders work beside conversations."""
 
 from typing import Protocol
 
@@ -7,20 +7,23 @@ from perdure.domain.journal.events import Recorded
 
 
 class Errands(Protocol):
-    """Sends errands on their way; they come back by the machinery of turns.
+    """Orders titles and summaries. An errand is a turn of its own, and the settlement of that turn
+    brings its result back.
 
-    Guarantees: `entitle` asks for a title from the exchange `at`, unless the session has one or
-    was asked about too often;
-    `compact` asks for a summary of the older turns, unless there is nothing to summarise, one is on
-    its way, or earlier failures say to wait. Both return what they appended: the errand's turn can
-    be claimed then. Nothing is sent twice at a time.
+    Guarantees: each method is one transaction, and never orders an errand that is under way. It
+    returns what it appended; empty if nothing was ordered.
     Requires: nothing.
-    Raises: `Transient`, `Ambiguous`.
-    After a crash: either the errand is queued, or the next turn asks for it again.
+    Raises: `Transient` when nothing was written; `Ambiguous` when that is unknown.
+    After a crash: either the errand is queued, or the next turn orders it again.
     """
 
-    async def entitle(self, session: SessionId, *, at: TurnId, agent: str) -> list[Recorded]: ...
+    async def entitle(self, session: SessionId, *, at: TurnId, agent: str) -> list[Recorded]:
+        """Order a title for the session from the exchange of the turn `at`, unless it has a title
+        or was tried too often."""
 
     async def compact(
-        self, session: SessionId, *, keep_tokens: int, agent: str
-    ) -> list[Recorded]: ...
+        self, session: SessionId, *, keep_tokens: int, agent: str, stand_in: str = ""
+    ) -> list[Recorded]:
+        """Order a summary of the older turns, unless there are none, a summary is under way, or
+        earlier failures say to wait. The newest turns, of `keep_tokens`, are left as they are. If
+        `agent` cannot write it, `stand_in` does."""

@@ -1,4 +1,4 @@
-"""What a process was at when it died."""
+"""Defines the port that tells which arrival a process was handling when it died."""
 
 from typing import Protocol
 
@@ -6,15 +6,16 @@ from perdure.domain.address import Address
 
 
 class Handling(Protocol):
-    """Counts how often the handling of something that came in was begun and not ended.
+    """Counts how often the handling of an arrival was begun and not ended.
 
-    Guarantees: `begin` returns how often this one was begun since it was last ended, this time
-    included; `end` forgets it.
+    Guarantees: a count is stored before its method returns.
     Requires: the address names adapter and account.
-    Raises: `Transient`, `Ambiguous`.
+    Raises: `Transient` when nothing was written; `Ambiguous` when that is unknown.
     After a crash: what was being handled is still counted.
     """
 
-    async def begin(self, address: Address, external_id: str) -> int: ...
+    async def begin(self, address: Address, external_id: str) -> int:
+        """Count one more handling of an arrival. Returns the count since it was last ended."""
 
-    async def end(self, address: Address, external_id: str) -> None: ...
+    async def end(self, address: Address, external_id: str) -> None:
+        """Delete the count of an arrival."""

@@ -1,4 +1,4 @@
-"""The one way in."""
+"""Defines the port through which everything comes in."""
 
 from typing import Protocol
 
@@ -12,34 +12,46 @@ from perdure.ports.turns.turns import Claimed
 
 
 class Reception(msgspec.Struct, frozen=True, kw_only=True):
-    """The update is committed; with `claimed` its turn is ours already."""
+    """Holds an update that was accepted. With `claimed`, this node also has its turn already."""
 
     accepted: Accepted
     claimed: Claimed | None = None
 
 
 class Inbox(Protocol):
-    """Stores what people send, and what they want stopped.
+    """Stores what people send, and stops and changes it.
 
-    Guarantees: `accept` has committed the update, its conversation, session, user message and
-    queued turn when it returns, and has ended what the message replaces; the same identity again
-    changes nothing and returns the first ids. `accept_and_start` also claims the turn if nothing
-    is before it, in the same transaction. `stop` settles the turn in its own transaction: flushed
-    text becomes the final message, open calls are closed, the epoch moves so that nothing late is
-    written. `amend` rewrites a message that still waits. All return what they appended. `by` None
-    may touch any turn (operators), a principal only its own.
+    Guarantees: each method is one transaction, and returns once it is durable. `by` None may touch
+    any turn (operators), a principal only its own.
     Requires: text that passed `storable`; `menu` is what commands may choose from.
-    Raises: `Conflict` code `id_conflict` for another body under a known id; `Rejected` code
-    `queue_full`; `NotFound` for an unknown turn; `Conflict` for one that is settled.
-    After a crash: either all of it is there or none; the sender repeats with the same id.
+    Raises: `Transient` when nothing was written; `Ambiguous` when that is unknown.
+    After a crash: either all of a change is stored or none; the sender repeats with the same id.
     """
 
-    async def accept(self, update: Update, *, queue_max: int, menu: Menu = PLAIN) -> Accepted: ...
+    async def accept(self, update: Update, *, queue_max: int, menu: Menu = PLAIN) -> Accepted:
+        """Store an update with its conversation, session, message and queued turn, or carry out its
+        command, and end what the message replaces.
+
+        The same identity again changes nothing and returns the first ids. Raises `Conflict` with
+        the code `id_conflict` for another text under a known identity, and `Rejected` with the code
+        `queue_full` if too many turns wait.
+        """
 
     async def accept_and_start(
         self, update: Update, *, queue_max: int, menu: Menu = PLAIN
-    ) -> Reception: ...
+    ) -> Reception:
+        """Accept an update as `accept` does, and in the same transaction claim its turn if nothing
+        is before it."""
 
-    async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> list[Recorded]: ...
+    async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> list[Recorded]:
+        """Replace the text of a message that still waits. Returns what was appended. Raises
+        `NotFound` for an unknown turn, `Conflict` if it has begun, and `Rejected` for an empty
+        text."""
 
-    async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> list[Recorded]: ...
+    async def stop(self, turn: TurnId, *, by: PrincipalId | None) -> list[Recorded]:
+        """Settle a turn as stopped. Returns what was appended.
+
+        Flushed text becomes the final message, open calls are closed, and the epoch moves, so that
+        no late write of its runner is taken. Raises `NotFound` for an unknown turn, and `Conflict`
+        if it is settled already.
+        """

@@ -1,4 +1,4 @@
-"""What an agent may call through us."""
+"""Defines the port of the tools that an agent may call through the gateway."""
 
 from typing import Protocol
 
@@ -10,8 +10,8 @@ from perdure.domain.outcomes import CallEnding, Repeat
 
 
 class ToolCaller(msgspec.Struct, frozen=True, kw_only=True):
-    """On whose behalf a tool runs: every call lands in its own conversation. `is_shared`: others
-    read along there, so nothing may come out that is the caller's alone."""
+    """Says for whom a tool runs, and in which conversation. `is_shared`: other people read there
+    too, so the result may contain nothing that is only the caller's."""
 
     principal: PrincipalId
     conversation: ConversationId
@@ -21,23 +21,29 @@ class ToolCaller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds how a call has ended, and the text that the model reads."""
+
     ending: CallEnding
     text: str
 
 
 class Tools(Protocol):
-    """The tools one agent has.
+    """Holds the tools of one agent, and calls them.
 
-    Guarantees: `schemas` is JSON text in OpenAI's shape, the same bytes at each call, empty for no
-    tools; `call` answers unknown names and bad arguments with a failed result that the model reads.
-    Requires: the call has been journalled as started.
-    Raises: nothing; a tool's failure is its result.
+    Guarantees: those of each method.
+    Requires: a call was journalled as started before it is made.
+    Raises: nothing; the failure of a tool is its result.
     After a crash: a call without a journalled result may have happened; `repeat` says whether it
     may be made again.
     """
 
-    def schemas(self) -> str: ...
+    def schemas(self) -> str:
+        """Return the tools as JSON text in OpenAI's format, the same bytes at each call; an empty
+        string if there are none."""
 
-    def repeat(self, name: str) -> Repeat: ...
+    def repeat(self, name: str) -> Repeat:
+        """Return whether a call of this tool may be made again when its result is unknown."""
 
-    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult: ...
+    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
+        """Call a tool. An unknown name or bad arguments give a failed result that the model
+        reads."""

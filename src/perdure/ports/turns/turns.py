@@ -1,4 +1,6 @@
-"""The turn runner's writes. Each carries the lease's epoch and fails once it is stale."""
+"""Defines the ports of turns and nodes: what a runner may write, and the life of a process among
+those that share the store. Each write of a runner carries its lease's epoch, and is refused once
+that is stale."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -19,6 +21,7 @@ from perdure.domain.journal.events import (
     AnswerAwaited,
     AnyEvent,
     Attachment,
+    LeftOut,
     Recorded,
     ToolCall,
     Usage,
@@ -29,12 +32,14 @@ from perdure.domain.people.access import Speaker
 from perdure.domain.people.memory import Memory
 from perdure.domain.people.sharing import EQUAL, FairShares
 from perdure.domain.prompt.prefix import NOTHING_ASKED, RequestOrigin
+from perdure.domain.prompt.whereabouts import NOWHERE, Whereabouts
 from perdure.domain.turn.announcing import Drain
 from perdure.domain.turn.recovery import Policy, Telling
+from perdure.domain.turn.spent import NOTHING_SPENT, Spent
 
 
 class TurnLease(msgspec.Struct, frozen=True, kw_only=True):
-    """The right to run one turn: every write of the runner carries it."""
+    """Holds the right to run one turn. Every write of the runner carries it."""
 
     session: SessionId
     turn: TurnId
@@ -43,16 +48,16 @@ class TurnLease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that is ours now, with all the runner needs to begin.
+    """Holds a turn that this node has claimed, with all that its runner needs to begin.
 
-    `events` are the turn's own so far; `parent` is the head it stands on; `telling` is what the
-    model has to be told of interruptions; `view` changes whenever the same turns are told in
-    another way; `prefix` is what the last request began with; `memories` is what is kept about
-    the person, for here and for everywhere; `has_title` is the session's. `principal` is the
-    sender, `address` where the answer goes; `is_shared`: several people read it there. `speaker` is
-    for the decision who may speak, to be asked before it begins; None where that was decided with
-    the message that has just come. `is_listed` is the conversation's: nobody comes back to one that
-    stands in no list.
+    `principal` is the sender, and `address` is where the answer goes; `is_shared`: several people
+    read there. `parent` is the turn it stands on, `events` are its own so far. `telling` is what
+    the model must be told about interruptions. `view` changes whenever the same turns are told to
+    the model in another way; `prefix` is what the last request began with. `memories` are what is
+    remembered about the person, everywhere and here. `has_title`: the session has one. `is_listed`:
+    the conversation is shown in lists, so people may come back to it. `whereabouts` describe where
+    the answer goes. `speaker` is needed to decide again whether the person may speak; None if that
+    was just decided with the message.
     """
 
     lease: TurnLease
@@ -68,19 +73,20 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     memories: tuple[Memory, ...] = ()
     has_title: bool = True
     is_listed: bool = True
+    whereabouts: Whereabouts = NOWHERE
     speaker: Speaker | None = None
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that is not settled, and whom it is for."""
+    """Holds a turn that is not settled, and the person it is for."""
 
     turn: TurnId
     speaker: Speaker
 
 
 class TextPiece(msgspec.Struct, frozen=True, kw_only=True):
-    """Text of the running message, from `start` (in code points) on. The first one tells the
-    `origin` of the request that it answers."""
+    """Holds a piece of the running message's text, which begins at `start` (in code points). The
+    first piece has the `origin` of the request that the message answers."""
 
     lease: TurnLease
     message: MessageId
@@ -90,17 +96,19 @@ class TextPiece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
-    """How a turn ends: the final message if there is one, the outcome, the reply's parts.
-    `context_tokens` is how much the model reads to know everything up to here; `is_reserved`: the
-    turn may hold room in a budget; `origin`: `SENT` where nobody was asked; `reach`: what it took
-    to get an answer; `note` is told to people behind it, where no part of the reply does. `asked`
-    is the origin of the last request."""
+    """Holds how a turn ends: the outcome, the final message if there is one, and the parts of the
+    reply. `context_tokens` is how much the model reads to know everything up to here.
+    `is_reserved`: the turn may have a reservation in the budgets. `origin` is `SENT` if no model
+    was asked. `asked` is the origin of the last request. `reach` says what it took to get an
+    answer. `note` is told to people after the reply, unless a part of the reply tells it.
+    `choices` are commands to offer as buttons under the reply. `left_out` is what later requests
+    leave out, because the model's server has refused it."""
 
     outcome: Outcome
     reason: str
     detail: str = ""
     agent: str = ""
-    usage: Usage = Usage()
+    usage: Usage = Usage()  # of this attempt
     message: MessageId | None = None
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -111,53 +119,55 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int = 0
     asked: RequestOrigin = NOTHING_ASKED
     prefix_break: str = ""
-    cost: int = 0
+    cost: int = 0  # of this attempt
     is_reserved: bool = False
     origin: str = ""
     reach: Reach = AT_ONCE
     note: str = ""
+    choices: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """`has_more`: the session's next turn can be claimed now."""
+    """Holds what a settlement has journalled. `has_more`: the session's next turn can be claimed
+    now."""
 
     recorded: list[Recorded]
     has_more: bool
 
 
 class Turns(Protocol):
-    """Takes queued turns and records what their runners do.
+    """Claims queued turns, and records what their runners do.
 
-    Guarantees: one running turn per session; `claim` gives each queued turn to one node, in arrival
-    order per session and per person, whatever the clock says. Where more wait than there is room
-    for, the next is always of the person with the fewest by `shares`, and among those of who came
-    first; nobody gets more than `shares.most`. `next_claim_ms` says from when on there is one for
-    such shares, 0 if there is one now; what `flush`,
-    `append` and `settle` return from is durable; pieces of one `flush` are independent, and the
-    answer names those that were stale; with `beats` a `flush` is a heartbeat of this node too,
-    unless its lease has run out, which only `Nodes.beat` tells; `take_steers` puts waiting steers
-    into the turn; `tell` tells the people of the turn's conversation something that the model never
-    sees. The last `origin` that came with any of these is kept with the turn, whoever ends it.
-    `unfinished` are the turns that are not settled, on whichever node, in the order of their
-    ids behind `after`.
-    `wait` ends the attempt with a question: the turn has no owner until `answer` puts it back in
-    line, where it goes on; only the first answer counts.
-    `turn_away` ends one whose person may not speak any more: stopped if it is at work, else
-    refused; nothing happens to one that has ended.
-    Requires: a lease from `claim`; pieces of a message in order and without gaps.
-    Raises: `Fenced` when the lease is stale; `Conflict` when the question was answered before, or
-    its turn is over; `Transient` when nothing was written; `Ambiguous` when
+    Guarantees: a session has one running turn at most. Each method that writes is one transaction,
+    and what it returns is durable. The last `origin` that came with any write is kept with the
+    turn, even if the turn is ended from outside.
+    Requires: a lease from `claim` or from `Inbox.accept_and_start`.
+    Raises: `Fenced` when the lease is stale; `Transient` when nothing was written; `Ambiguous` when
     that is unknown.
     After a crash: the reaper finds the turn still running and ends the attempt.
     """
 
-    async def claim(self, *, limit: int, shares: FairShares = EQUAL) -> list[Claimed]: ...
+    async def claim(self, *, limit: int, shares: FairShares = EQUAL) -> list[Claimed]:
+        """Claim queued turns that can begin. Gives each to one node.
 
-    async def next_claim_ms(self, *, shares: FairShares = EQUAL) -> int | None: ...
+        They come in order of arrival per session and per person, whatever the clock says. If more
+        wait than there is room for, the next is always of the person with the fewest by `shares`,
+        and among equals of the one who came first; nobody gets more than `shares.most`. If the
+        answer is lost, `Nodes.reclaim` finds the turns.
+        """
 
-    async def flush(
-        self, pieces: Sequence[TextPiece], *, beats: bool = False
-    ) -> list[TurnLease]: ...
+    async def next_claim_ms(self, *, shares: FairShares = EQUAL) -> int | None:
+        """Return when `claim` can claim the next turn with these shares; 0 if that is now, None if
+        none waits."""
+
+    async def flush(self, pieces: Sequence[TextPiece], *, beats: bool = False) -> list[TurnLease]:
+        """Store pieces of growing text. Returns the leases that are stale; their pieces were not
+        stored, and the others were.
+
+        Requires the pieces of a message in order and without gaps. With `beats` this is a heartbeat
+        of the node too, unless its lease has run out; only `Nodes.beat` tells that.
+        """
 
     async def append(
         self,
@@ -166,13 +176,19 @@ class Turns(Protocol):
         *,
         piece: TextPiece | None = None,
         origin: RequestOrigin = NOTHING_ASKED,
-    ) -> list[Recorded]: ...
+    ) -> list[Recorded]:
+        """Append events of the running turn, together with a last piece of text. Returns them."""
 
-    async def take_steers(self, lease: TurnLease) -> list[Recorded]: ...
+    async def take_steers(self, lease: TurnLease) -> list[Recorded]:
+        """Take the messages that were sent to the running turn into it. Returns what was
+        appended."""
 
-    async def tell(self, lease: TurnLease, text: str) -> list[Recorded]: ...
+    async def tell(self, lease: TurnLease, text: str) -> list[Recorded]:
+        """Post a notice in the turn's conversation, which the model never sees. Returns what was
+        appended."""
 
-    async def settle(self, lease: TurnLease, settlement: Settlement) -> Settled: ...
+    async def settle(self, lease: TurnLease, settlement: Settlement) -> Settled:
+        """End a running turn, with everything that follows from it."""
 
     async def interrupt(
         self,
@@ -181,22 +197,36 @@ class Turns(Protocol):
         *,
         attempts_max: int,
         asked: NodeRequest = NodeRequest.NOTHING,
-    ) -> list[Recorded]: ...
+        spent: Spent = NOTHING_SPENT,
+    ) -> list[Recorded]:
+        """End the attempt of a running turn, or give the turn up after too many attempts. The turn
+        is charged what the attempt has `spent`. Returns what was appended."""
 
-    async def wait(self, lease: TurnLease, question: AnswerAwaited) -> list[Recorded]: ...
+    async def wait(
+        self, lease: TurnLease, question: AnswerAwaited, *, spent: Spent = NOTHING_SPENT
+    ) -> list[Recorded]:
+        """End the attempt with a question. The turn is charged what the attempt has `spent`, and
+        has no owner until `answer` puts it back in line. Returns what was appended."""
 
     async def answer(
         self, turn: TurnId, question: QuestionId, answer: str, *, by: PrincipalId | None
-    ) -> list[Recorded]: ...
+    ) -> list[Recorded]:
+        """Take the first answer to a question, and put its turn back in line, where it goes on.
+        Returns what was appended. Raises `Conflict` if the question was answered before or its turn
+        is over, and `NotFound` for an unknown turn."""
 
-    async def unfinished(self, *, after: TurnId | None, limit: int) -> list[Unfinished]: ...
+    async def unfinished(self, *, after: TurnId | None, limit: int) -> list[Unfinished]:
+        """Return the turns after `after` that are not settled, on whichever node, ordered by id."""
 
-    async def turn_away(self, turn: TurnId, reason: str) -> list[Recorded]: ...
+    async def turn_away(self, turn: TurnId, reason: str) -> list[Recorded]:
+        """End a turn whose person may not speak any more: as stopped if it is at work, otherwise as
+        refused. Does nothing if it has ended. Returns what was appended."""
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """`is_holding_back`: suspects wait for the one that is at work. Look again when it is done, and
-    at `look_again_ms`, when it has lived long enough to be no suspect any more."""
+    """Holds what `Nodes.resume` has journalled. `is_holding_back`: suspects, which are turns whose
+    sessions were interrupted several times, wait for one that is at work. Call `resume` again when
+    that one is done, and at `look_again_ms`, when it has run long enough to be trusted."""
 
     recorded: list[Recorded]
     is_holding_back: bool
@@ -204,37 +234,45 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nodes(Protocol):
-    """This process among those that share the store.
+    """Represents this process among those that share the store.
 
-    Guarantees: `join` makes this node known; `beat` renews its lease and is False once it ran out;
-    `reap` ends the attempts of turns whose owner is gone (after the last allowed one the turn is
-    given up and its session suspended; what waits goes on in another), `reclaim` those of turns
-    that are ours by the rows but not known to us (a claim whose answer was lost), `resume` applies
-    the policy to interrupted turns: queues them again, asks, or leaves them; what it leaves because
-    it has become too old is told, once; `announce` tells each conversation this node works for what
-    the drain means to it, `greet` those who asked for the restart that is now done; all return what
-    they appended. `lease_s` is how long a lease lasts that nobody renews; None where holding the
-    store is the lease.
+    Guarantees: each method that writes is one transaction; those that return events return what was
+    appended.
     Requires: `join` before anything else.
-    Raises: `Transient`.
+    Raises: `Transient` when nothing was written; `Ambiguous` when that is unknown.
     After a crash: the next node's `reap` does it all again, from the rows.
     """
 
     @property
-    def lease_s(self) -> float | None: ...
+    def lease_s(self) -> float | None:
+        """Return how long a lease lasts that nobody renews; None if holding the store is the
+        lease."""
 
-    async def join(self, *, name: str) -> bool: ...
+    async def join(self, *, name: str) -> bool:
+        """Make this node known. Returns whether the last node of this name ended without `leave`,
+        as after a crash."""
 
-    async def beat(self) -> bool: ...
+    async def beat(self) -> bool:
+        """Renew this node's lease. Returns False if it ran out: join again."""
 
-    async def reap(self, *, attempts_max: int, limit: int) -> list[Recorded]: ...
+    async def reap(self, *, attempts_max: int, limit: int) -> list[Recorded]:
+        """End the attempts of turns whose owner is gone; a node is never gone for itself. After
+        `attempts_max` a turn is given up and its session suspended; what waits behind it goes on in
+        another session."""
 
-    async def reclaim(self, *, known: Sequence[TurnId], attempts_max: int) -> list[Recorded]: ...
+    async def reclaim(self, *, known: Sequence[TurnId], attempts_max: int) -> list[Recorded]:
+        """End the attempts of turns that the rows give to this node and that are not in `known`:
+        the answer to their claim was lost."""
 
-    async def resume(self, policy: Policy, *, limit: int) -> Resumed: ...
+    async def resume(self, policy: Policy, *, limit: int) -> Resumed:
+        """Apply the policy to interrupted turns: queue them again, ask their people, or leave them.
+        The people of a turn that is left because it is too old are told once."""
 
-    async def announce(self, policy: Policy, drain: Drain) -> list[Recorded]: ...
+    async def announce(self, policy: Policy, drain: Drain) -> list[Recorded]:
+        """Tell each conversation in which this node runs a turn what the drain means for it."""
 
-    async def greet(self) -> list[Recorded]: ...
+    async def greet(self) -> list[Recorded]:
+        """Tell the sessions that asked for a restart that it is done, once."""
 
-    async def leave(self, *, restart_session: SessionId | None = None) -> None: ...
+    async def leave(self, *, restart_session: SessionId | None = None) -> None:
+        """Record that this node ends as planned, and which session has asked for a restart."""

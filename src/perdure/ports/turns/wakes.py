@@ -1,4 +1,5 @@
-"""Wake-ups by topic: whoever has made work says so, and knows nobody who does it."""
+"""Defines the port through which the parts of a node wake each other, by topic. A part that has
+created work publishes its topic, and does not know which part does that work."""
 
 from enum import Enum, auto
 from typing import Protocol, TypeAlias
@@ -7,10 +8,10 @@ from perdure.domain.address import Address
 
 
 class Topic(Enum):
-    """What there may be work for. A topic with a key is about that one thing only.
+    """Names what there may be work for. With a key, a topic is about one thing only.
 
-    `ENDED`, `STEERED` and `DOUBTED` name a turn, a turn and an adapter; `LINES` names the address
-    of a conversation. The others have no key.
+    The key of `ENDED` and `STEERED` is a turn, that of `DOUBTED` an adapter, and that of `LINES`
+    the address of a conversation. The others have no key.
     """
 
     TURNS = auto()  # a turn may be claimed
@@ -27,13 +28,14 @@ WakeKey: TypeAlias = str | Address | None
 
 
 class Wakes(Protocol):
-    """Tells those who wait for a topic that they may have work.
+    """Wakes the parts of this node that wait for a topic.
 
-    Guarantees: `publish` never waits and never fails; whoever waits for the topic looks at the
-    store after it; to publish twice costs a look and nothing else.
-    Requires: what there is to do is durable already. A wake-up is only there for speed.
+    Guarantees: every part that waits for the topic looks at the store afterwards.
+    Requires: the work is durable already. A wake-up is only there for speed.
     Raises: nothing.
     After a crash: nothing is kept; the next process looks at everything when it begins.
     """
 
-    def publish(self, topic: Topic, key: WakeKey = None) -> None: ...
+    def publish(self, topic: Topic, key: WakeKey = None) -> None:
+        """Wake the parts that wait for a topic, at once. To publish twice costs a look at the
+        store, and nothing else."""

@@ -5,10 +5,10 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from perdure.domain.ids import MessageId
+from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.journal.events import Recorded
 from perdure.ports.turns.turns import TextPiece
-from perdure.store.statement import Op, Rows
+from perdure.store.statement import Op
 
 # Characters of a message that the full-text index takes. Longer messages are found by their start.
 INDEXED_TEXT_MAX = 100_000
@@ -40,6 +40,21 @@ class Searchable(NamedTuple):
     text: str
 
 
+class Found(NamedTuple):
+    """Names a journal entry whose message was found. `cursor` leads to the next page."""
+
+    cursor: int
+    session: SessionId
+    seq: int
+
+
+class Written(NamedTuple):
+    """Names the attempt of a turn whose text was written."""
+
+    turn: TurnId
+    attempt: int
+
+
 class Dialect(Protocol):
     """Provides the SQL in which the two databases differ.
 
@@ -60,12 +75,14 @@ class Dialect(Protocol):
     def index(self, message: Searchable) -> Op[None]:
         """Write one message into the full-text index."""
 
-    def search(self, query: str, *, scope: str | None, before: int | None, limit: int) -> Op[Rows]:
-        """Find journal entries whose message contains all words of `query`, newest first. Each row
-        holds a cursor (pass it as `before` to get the next page), the session and the seq."""
+    def search(
+        self, query: str, *, scope: str | None, before: int | None, limit: int
+    ) -> Op[list[Found]]:
+        """Find journal entries whose message contains all words of `query`, newest first. The last
+        one's cursor is `before` of the next page."""
 
-    def flush(self, pieces: Sequence[TextPiece]) -> Op[set[tuple[str, int]]]:
+    def flush(self, pieces: Sequence[TextPiece]) -> Op[set[Written]]:
         """Write pieces of growing text to `partials`, each only if its lease still holds. Returns
-        (turn, attempt) of the pieces that were written; the others wrote nothing. Writing a piece
-        again with a longer text replaces it."""
+        whose pieces were written; the others wrote nothing. Writing a piece again with a longer
+        text replaces it."""
         ...

@@ -26,14 +26,16 @@ from perdure.domain.errors import (
 )
 from perdure.ports.turns.turns import TextPiece
 from perdure.store import migrations
-from perdure.store.drivers.dialect import INDEXED_TEXT_MAX, Searchable, words_of
-from perdure.store.statement import MakeOp, NotRun, Op, RaceLost, Rows, Statement, rows, run
+from perdure.store.drivers.dialect import INDEXED_TEXT_MAX, Found, Searchable, Written, words_of
+from perdure.store.statement import MakeOp, NotRun, Op, RaceLost, Statement, many, run
 
 T = TypeVar("T")
 # How often an operation is run that keeps losing races. Then the caller gets `NotRun`.
 RETRIES = 10
 # No single statement of an operation may take longer.
 COMMAND_S = 60
+# How long a new connection may take. A server that stands still takes connections and is silent.
+CONNECT_S = 10
 MIGRATION_S = 86_400  # large tables take long, and another node may migrate first
 _MIGRATION_LOCK = 0x7065726475726531  # an arbitrary key: one node migrates under this lock
 
@@ -64,7 +66,8 @@ class PostgresDialect:
           AND (CAST($3 AS TEXT) IS NULL OR d.principal_id = $3)
         ORDER BY d.id DESC LIMIT $4"""
     # Writes the flushes of many sessions in one statement, with one array for each column. The join
-    # on the epoch drops pieces whose lease was lost.
+    # on the epoch drops pieces whose lease was lost. A late copy of an earlier write, as after a
+    # lost connection, never makes a piece shorter.
     _FLUSH = """
         INSERT INTO partials (turn_id, attempt, message_id, start, text, prefix)
         SELECT p.turn_id, p.attempt, p.message_id, p.start, p.text, p.prefix
@@ -74,6 +77,7 @@ class PostgresDialect:
              AS p (turn_id, attempt, message_id, start, text, prefix, session_id, epoch)
         JOIN sessions s ON s.id = p.session_id AND s.epoch = p.epoch
         ON CONFLICT (turn_id, attempt, message_id, start) DO UPDATE SET text = excluded.text
+        WHERE length(excluded.text) >= length(partials.text)
         RETURNING turn_id, attempt"""
     # Locks the sessions of a flush against a change of their epochs, always in the order of ids.
     _SHARE = """
@@ -87,14 +91,21 @@ class PostgresDialect:
             words_of(message.text[:INDEXED_TEXT_MAX]),
         )  # fmt: skip
 
-    def search(self, query: str, *, scope: str | None, before: int | None, limit: int) -> Op[Rows]:
-        return (yield from rows(self._SEARCH, words_of(query), before or 2**62, scope, limit))
+    def search(
+        self, query: str, *, scope: str | None, before: int | None, limit: int
+    ) -> Op[list[Found]]:
+        words = words_of(query)
+        return (yield from many(Found, self._SEARCH, words, before or 2**62, scope, limit))
 
-    def flush(self, pieces: Sequence[TextPiece]) -> Op[set[tuple[str, int]]]:
+    def flush(self, pieces: Sequence[TextPiece]) -> Op[set[Written]]:
         """Write the pieces whose lease still holds. Locks the sessions first: otherwise an epoch
         could move between this check and the commit, and text of a lost lease would be written."""
         if not pieces:
             return set()
+        # One statement cannot write a row twice. Of two copies of a piece the later one is longer.
+        pieces = list(
+            {(p.lease.turn, p.lease.attempt, p.message, p.start): p for p in pieces}.values()
+        )
         yield Statement(self._SHARE, ([p.lease.session for p in pieces],))  # type: ignore[arg-type]
         columns = zip(
             *(
@@ -107,7 +118,7 @@ class PostgresDialect:
             strict=True,
         )  # fmt: skip
         found = yield Statement(self._FLUSH, tuple(list(column) for column in columns))  # type: ignore[misc]
-        return {(turn, attempt) for turn, attempt in found}
+        return {Written(*each) for each in found}
 
 
 def translate(error: BaseException, *, committing: bool = False) -> PerdureError:
@@ -129,7 +140,7 @@ def translate(error: BaseException, *, committing: bool = False) -> PerdureError
             | asyncpg.InternalClientError()
         ):
             if committing:
-                return Ambiguous(f"PostgreSQL went away during a commit ({error})")
+                return Ambiguous(f"PostgreSQL went away during a commit ({_why(error)})")
             return _unreached(error)
         case (
             asyncpg.OperatorInterventionError()
@@ -149,7 +160,12 @@ def _unreached(error: BaseException) -> Transient:
     happened."""
     if isinstance(error, OSError) and error.errno in NO_FILES:
         return Transient(f"PostgreSQL was not asked: {OUT_OF_FILES}", code=OUT_OF_FILES_CODE)
-    return Transient(f"PostgreSQL cannot be reached ({error}); is it running?")
+    return Transient(f"PostgreSQL cannot be reached ({_why(error)}); is it running?")
+
+
+def _why(error: BaseException) -> str:
+    """Return the words of an error. One that means a time limit has none of its own."""
+    return str(error) or "it does not answer"
 
 
 _FOREIGN = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
@@ -182,6 +198,7 @@ class PostgresDriver:
                 min_size=1,
                 max_size=self._connections,
                 command_timeout=COMMAND_S,
+                timeout=CONNECT_S,
                 reset=_nothing_to_reset,
             )
             async with self._pool.acquire() as connection:
@@ -268,6 +285,8 @@ class PostgresDriver:
                 await transaction.start()
                 try:
                     result = await drive(connection, make())
+                except (asyncpg.InternalClientError, OSError):
+                    raise  # the connection is closed, and the transaction with it
                 except BaseException:
                     await transaction.rollback()
                     raise
@@ -308,10 +327,12 @@ class PostgresDriver:
         async with self._pool.acquire() as connection:
             try:
                 yield connection
-            except asyncpg.InternalClientError:
-                # The connection was cut while it was idle and asyncpg has not noticed fully. Close
-                # it, so that the pool does not lend it again.
-                connection.terminate()
+            except (asyncpg.InternalClientError, OSError):
+                # The connection was cut while it was idle and asyncpg has not noticed fully, or the
+                # server did not answer in time, and nobody knows in which transaction it stands.
+                # Close it, so that the pool does not lend it again.
+                with contextlib.suppress(asyncpg.InterfaceError):  # the pool was faster
+                    connection.terminate()
                 raise
 
 

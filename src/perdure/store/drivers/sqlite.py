@@ -37,8 +37,9 @@ from perdure.store.drivers.sqlite_readers import BUSY_TIMEOUT_MS, SqliteReaders,
 from perdure.store.statement import MakeOp, NotRun
 
 T = TypeVar("T")
-# Operations of one commit. More would make the first caller wait long for the last operation.
-BATCH_MAX: Final = 2_000
+# Operations of one commit. More would make the first caller wait long for the last operation: if
+# thousands of messages come at once, the first turns begin while the last messages are stored.
+BATCH_MAX: Final = 200
 # Threads, and so connections, that read at the same time.
 READERS: Final = 4
 # `synchronous = FULL` makes COMMIT wait for the disk: what was answered survives a power failure.

@@ -10,8 +10,8 @@ import apsw
 from perdure.domain.errors import Corrupt
 from perdure.ports.turns.turns import TextPiece
 from perdure.store import migrations
-from perdure.store.drivers.dialect import INDEXED_TEXT_MAX, Searchable, words_of
-from perdure.store.statement import Op, Rows, row, rows, run
+from perdure.store.drivers.dialect import INDEXED_TEXT_MAX, Found, Searchable, Written, words_of
+from perdure.store.statement import Op, many, one, run
 
 # What PostgreSQL needs for row locks at the end of a query. SQLite has one writer and no such
 # locks.
@@ -46,11 +46,13 @@ class SqliteDialect:
         SELECT d.id, d.session_id, d.seq
         FROM search_index i JOIN searchable d ON d.id = i.rowid
         WHERE search_index MATCH $1 AND i.rowid < $2 ORDER BY i.rowid DESC LIMIT $3"""
-    # Writes one piece of text if the epoch is still the lease's; otherwise the SELECT has no row.
+    # Writes one piece of text if the epoch is still the lease's; otherwise the SELECT has no row. A
+    # late copy of an earlier write never makes a piece shorter.
     _FLUSH = """
         INSERT INTO partials (turn_id, attempt, message_id, start, text, prefix)
         SELECT $1, $2, $3, $4, $5, $6 FROM sessions WHERE id = $7 AND epoch = $8
         ON CONFLICT (turn_id, attempt, message_id, start) DO UPDATE SET text = excluded.text
+        WHERE length(excluded.text) >= length(partials.text)
         RETURNING turn_id, attempt"""
 
     def index(self, message: Searchable) -> Op[None]:
@@ -61,25 +63,28 @@ class SqliteDialect:
         scope, text = _word(message.scope), words_of(message.text[:INDEXED_TEXT_MAX])
         yield from run(self._INDEX_TEXT, scope, text)
 
-    def search(self, query: str, *, scope: str | None, before: int | None, limit: int) -> Op[Rows]:
+    def search(
+        self, query: str, *, scope: str | None, before: int | None, limit: int
+    ) -> Op[list[Found]]:
         words = " ".join(f'text:"{word}"' for word in words_of(query).split())
         if not words:
             return []
         if scope is not None:
             words = f'scope:"{_word(scope)}" {words}'
-        return (yield from rows(self._SEARCH, words, before or 2**62, limit))
+        return (yield from many(Found, self._SEARCH, words, before or 2**62, limit))
 
-    def flush(self, pieces: Sequence[TextPiece]) -> Op[set[tuple[str, int]]]:
-        written: set[tuple[str, int]] = set()
+    def flush(self, pieces: Sequence[TextPiece]) -> Op[set[Written]]:
+        written: set[Written] = set()
         for piece in pieces:
             lease = piece.lease
-            found = yield from row(
+            found = yield from one(
+                Written,
                 self._FLUSH,
                 lease.turn, lease.attempt, piece.message, piece.start, piece.text,
                 piece.origin.prefix, lease.session, lease.epoch,
             )  # fmt: skip
             if found is not None:
-                written.add((found[0], found[1]))
+                written.add(found)
         return written
 
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from perdure.domain.errors import Corrupt, Rejected
-from perdure.store.statement import Op, rows, run
+from perdure.store.statement import Op, many, run
 
 # Creates the table that records which migrations were applied.
 _CREATE = """
@@ -59,11 +59,16 @@ def shipped(database: str) -> list[Migration]:
     return sorted(found)
 
 
+class _Recorded(NamedTuple):
+    number: int
+    checksum: str
+
+
 def pending(migrations: list[Migration]) -> Op[list[Migration]]:
     """Return the migrations that are still to be applied. Raises `Rejected` for a newer schema and
     `Corrupt` for an altered one, before anything is changed."""
     yield from run(_CREATE)
-    applied: dict[int, str] = dict((yield from rows(_APPLIED)))
+    applied = yield from _checksums()
     known = {migration.number: migration for migration in migrations}
     newer = sorted(set(applied) - set(known))
     if newer:
@@ -86,13 +91,18 @@ def pending(migrations: list[Migration]) -> Op[list[Migration]]:
 def insist_on_current(migrations: list[Migration]) -> Op[None]:
     """Raise `Rejected` unless the schema is exactly this version's. For readers, which may not
     migrate."""
-    applied: dict[int, str] = dict((yield from rows(_APPLIED)))
+    applied = yield from _checksums()
     if applied != {migration.number: migration.checksum for migration in migrations}:
         raise Rejected(
             "the running node is of another version than this command; restart it first: "
             "perdure restart",
             code="other_schema",
         )
+
+
+def _checksums() -> Op[dict[int, str]]:
+    """Return the checksums of the migrations that were applied, by number."""
+    return {each.number: each.checksum for each in (yield from many(_Recorded, _APPLIED))}
 
 
 def record(migration: Migration, *, at: int) -> Op[None]:

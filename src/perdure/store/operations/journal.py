@@ -13,7 +13,7 @@ from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.journal.codec import decode, encode
 from perdure.domain.journal.events import AnyEvent, Recorded, ToolFinished, TurnMoved
 from perdure.store import statement
-from perdure.store.statement import Op, Row, many, run
+from perdure.store.statement import Op, many, run
 
 # Reserves the numbers of the next events, whoever holds the session.
 _RESERVE = """
@@ -97,16 +97,6 @@ def write(
         message = event.call if isinstance(event, ToolFinished) else getattr(event, "message", None)
         yield from run(_INSERT, session, each.seq, each.turn, message, kind, at, body)
     return recorded
-
-
-def read_row(found: Row) -> Recorded:
-    """Return the event in a row of `COLUMNS`."""
-    return entry(*found)
-
-
-def read_rows(found: Iterable[Row]) -> list[Recorded]:
-    """Return the events in rows of `COLUMNS`."""
-    return [read_row(each) for each in found]
 
 
 def of_turn(turn: TurnId) -> Op[list[Recorded]]:

@@ -32,7 +32,8 @@ class Fresh(NamedTuple):
 class LiveSession(NamedTuple):
     """Holds the live session of a conversation as it stood when its row was locked. `is_successor`
     means that it was just opened in place of a suspended one. `via` is the conversation that the
-    update came in, if that is another one, linked to this."""
+    update came in, if that is another one, linked to this. `effort` is how much a model is to
+    reason here. `label` and `kind` are what its platform says about the place that it came in."""
 
     conversation: ConversationId
     session: SessionId
@@ -42,12 +43,15 @@ class LiveSession(NamedTuple):
     head: TurnId | None
     agent: str = ""
     persona: str = ""
+    effort: str = ""
     view: str = ""
     title: str = ""
     hold_until: int | None = None
     active_at: int = 0
     is_successor: bool = False
     via: ConversationId | None = None
+    label: str = ""
+    kind: str = ""
 
 
 class LockedTurn(NamedTuple):

@@ -28,7 +28,9 @@ class StoredErrands:
             )
         )
 
-    async def compact(self, session: SessionId, *, keep_tokens: int, agent: str) -> list[Recorded]:
+    async def compact(
+        self, session: SessionId, *, keep_tokens: int, agent: str, stand_in: str = ""
+    ) -> list[Recorded]:
         return await self._driver.write(
             partial(
                 automatic_errands.compact,
@@ -36,5 +38,6 @@ class StoredErrands:
                 agent,
                 self._mint.stamp(self._node),
                 keep_tokens=keep_tokens,
+                stand_in=stand_in,
             )
         )

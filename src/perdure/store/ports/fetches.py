@@ -54,9 +54,9 @@ class StoredFetches:
         due = due_at(at, int(due_in_s * 1000))
         await self._driver.write(partial(fetching.again, fetch, error=error, due_at=due, at=at))
 
-    async def release(self) -> int:
+    async def release(self, *, keep: Sequence[Fetch] = ()) -> int:
         at = self._mint.now_ms()
-        return await self._driver.write(partial(fetching.release, self._node, at=at))
+        return await self._driver.write(partial(fetching.release, self._node, keep=keep, at=at))
 
     async def recover(self, *, attempts_max: int) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final
 
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
-from perdure.domain.journal.events import Recorded
+from perdure.domain.journal.events import LeftOut, Recorded
 from perdure.domain.journal.records import (
     AnswerSoFar,
     PartView,
@@ -81,6 +81,9 @@ class StoredConversations:
 
     async def window(self, head: TurnId, *, limit: int) -> list[list[Recorded]]:
         return await self._driver.read(partial(chains.window, head, limit=limit))
+
+    async def left_out(self, head: TurnId) -> tuple[LeftOut, ...]:
+        return await self._driver.read(partial(chains.left_out, head))
 
     async def turn_on_chain(self, head: TurnId, entry: str) -> TurnId:
         return await self._driver.read(partial(chains.turn_on_chain, head, entry))

@@ -31,7 +31,7 @@ from perdure.domain.errors import (
 from perdure.domain.ids import MediaId, PrincipalId
 from perdure.domain.people.quotas import NO_QUOTA, Quota
 from perdure.domain.reading.kinds import HEAD_BYTES
-from perdure.ports.records.media import NOT_WRITABLE, SHARDS, KeptBytes, Media
+from perdure.ports.records.media import NOT_WRITABLE, SHARDS, FittedPicture, KeptBytes, Media
 from perdure.store.drivers.driver import Driver
 from perdure.store.mint import Mint
 from perdure.store.operations.files import media as operations
@@ -120,6 +120,11 @@ class StoredMedia:
             raise NotFound(f"the bytes of {digest} are gone from the media folder") from error
         except OSError as error:
             raise _unreadable(error, self._path(digest)) from error
+
+    async def fitted(self, digest: str) -> FittedPicture | None:
+        """Return what models are shown instead of the picture with these bytes, if that is
+        known."""
+        return await self._driver.read(partial(operations.fitted, digest))
 
     async def remove_loose(self) -> int:
         """Delete the rows of files that no message has named for a day. Returns how many there

@@ -24,6 +24,7 @@ from perdure.domain.people.sharing import EQUAL, FairShares
 from perdure.domain.prompt.prefix import NOTHING_ASKED, KeptText, RequestOrigin
 from perdure.domain.turn.announcing import Drain
 from perdure.domain.turn.recovery import Policy
+from perdure.domain.turn.spent import NOTHING_SPENT, Spent
 from perdure.ports.people.principals import LONGEST, Principal, TokenView
 from perdure.ports.records.history import Page
 from perdure.ports.turns.inbox import Reception
@@ -36,6 +37,7 @@ from perdure.ports.turns.turns import (
     TurnLease,
     Unfinished,
 )
+from perdure.store.drivers.dialect import Written
 from perdure.store.drivers.driver import Driver
 from perdure.store.known_texts import KnownTexts
 from perdure.store.mint import Mint
@@ -134,7 +136,7 @@ class StoredTurns:
 
     def _flush_and_beat(
         self, pieces: Sequence[TextPiece], new: Sequence[KeptText], *, at: int
-    ) -> Op[set[tuple[str, int]]]:
+    ) -> Op[set[Written]]:
         """Write pieces and renew the node's lease. The result of the heartbeat is not used: each
         piece is judged by its own lease."""
         written = yield from turns.flush(self._driver.dialect, pieces, new)
@@ -194,9 +196,11 @@ class StoredTurns:
         yield from search.index_waiting(self._driver.dialect, limit=4 * INDEX_EVERY)
         return settled
 
-    async def wait(self, lease: TurnLease, question: AnswerAwaited) -> list[Recorded]:
-        at = self._mint.now_ms()
-        return await self._driver.write(partial(waiting.wait, lease, question, at=at))
+    async def wait(
+        self, lease: TurnLease, question: AnswerAwaited, *, spent: Spent = NOTHING_SPENT
+    ) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(waiting.wait, lease, question, spent, stamp))
 
     async def answer(
         self, turn: TurnId, question: QuestionId, answer: str, *, by: PrincipalId | None
@@ -212,13 +216,14 @@ class StoredTurns:
         *,
         attempts_max: int,
         asked: NodeRequest = NodeRequest.NOTHING,
+        spent: Spent = NOTHING_SPENT,
     ) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(
             partial(
                 recovery.interrupt,
                 lease,
-                recovery.Cut(reason, asked),
+                recovery.Cut(reason, asked, spent),
                 stamp,
                 attempts_max=attempts_max,
             )

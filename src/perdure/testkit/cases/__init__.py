@@ -1,5 +1,6 @@
-"""The built-in platforms on the bench, each with its peer.
+"""Holds a case for each built-in platform: the platform with the test server ("peer") that stands
+for it.
 
-Nothing of an adapter is imported here: a case writes the section of the configuration that its peer
-needs, and is given what makes a platform of it.
+Nothing here imports an adapter. A case writes the section of the configuration that its peer needs,
+and is given a function that makes a platform from it.
 """

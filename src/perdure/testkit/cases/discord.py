@@ -1,4 +1,4 @@
-"""Discord on the bench: simcord's model of it behind real sockets."""
+"""Provides the case for Discord: simcord's model of it behind real sockets."""
 
 import re
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from simcord.backend.models import Channel, Message, User
 from perdure.domain.address import Address
 from perdure.ports.platform.adapter import Platform
 from perdure.ports.system.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase, PlatformCall
 from perdure.testkit.cases.section import MakePlatform, section
+from perdure.testkit.contract.adapter_case import AdapterCase, PlatformCall
+from perdure.testkit.peers.discord.simcord_server import TOKEN, SimcordServer
 from perdure.testkit.peers.shown import ShownMessage
-from perdure.testkit.peers.simcord_server import TOKEN, SimcordServer
 
 _ROUTES: Final[Mapping[PlatformCall, tuple[str, str]]] = {
     PlatformCall.POST: ("POST", "*/messages"),
@@ -28,12 +28,12 @@ _ROUTES: Final[Mapping[PlatformCall, tuple[str, str]]] = {
     PlatformCall.CONNECT: ("GET", "/users/@me"),
 }
 _INVALID_FORM: Final = 50035
-# A backslash makes a mere sign of what follows, and is not shown.
+# A backslash takes the meaning from the sign after it, and is not shown itself.
 _ESCAPED: Final = re.compile(r"\\([^A-Za-z0-9\s])")
 
 
 class DiscordCase(AdapterCase):
-    """`alice` is the person, `bob` the stranger."""
+    """Describes Discord to the suite. `alice` is the person, and `bob` the stranger."""
 
     def __init__(self, server: SimcordServer, make: MakePlatform, *, clock: Clock) -> None:
         self._server = server
@@ -160,16 +160,19 @@ class DiscordCase(AdapterCase):
         return self._make(self.settings)
 
     async def ready(self) -> None:
-        """The bot puts its commands on the menu once it hears."""
+        """Wait until the bot is online and has put its commands on the menu. It does that once it
+        hears events."""
         server = self._server
         await self.until(lambda: server.gateway.connected == 1, "the bot to come online")
         await self.until(lambda: bool(server.world.commands), "the bot's commands")
 
 
 def _number(name: str) -> str:
+    """Return the message's own id from an external id."""
     return name.partition("/")[2]
 
 
 def _pinged(message: Message) -> list[str]:
+    """Return whom a message notifies."""
     called = [*message.ping_user_ids, *message.ping_role_ids]
     return [*map(str, called), *(["everyone"] if message.mention_everyone else [])]

@@ -1,4 +1,4 @@
-"""Matrix on the bench: a bot, two people, and the rooms that they share on Synapse."""
+"""Provides the case for Matrix: a bot, two people, and the rooms that they share on Synapse."""
 
 from collections.abc import Mapping
 from typing import Final, Self
@@ -7,12 +7,12 @@ import msgspec
 
 from perdure.domain.address import Address
 from perdure.ports.platform.adapter import Platform
-from perdure.testkit.adapter_case import AdapterCase, PlatformCall
 from perdure.testkit.cases.section import MakePlatform, section
+from perdure.testkit.contract.adapter_case import AdapterCase, PlatformCall
 from perdure.testkit.peers.gate import PeerGate
-from perdure.testkit.peers.matrix_person import MatrixPerson
+from perdure.testkit.peers.matrix.matrix_person import MatrixPerson
+from perdure.testkit.peers.matrix.synapse import MatrixControl
 from perdure.testkit.peers.shown import ShownMessage
-from perdure.testkit.peers.synapse import MatrixControl
 
 _HTML = "formatted_body"
 _REQUESTS: Final[Mapping[PlatformCall, tuple[str, str]]] = {
@@ -29,8 +29,8 @@ _REQUESTS: Final[Mapping[PlatformCall, tuple[str, str]]] = {
 
 
 class MatrixCase(AdapterCase):
-    """`alice` is the person, `bob` the stranger. The server cannot be told what to refuse; the
-    `gate` that the bot goes through can."""
+    """Describes Matrix to the suite. `alice` is the person, and `bob` the stranger. Synapse cannot
+    be told what to refuse, so refusals come from the `gate` that the bot's requests pass."""
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class MatrixCase(AdapterCase):
     async def open(
         cls, control: MatrixControl, make: MakePlatform, *, gate: PeerGate | None = None
     ) -> Self:
+        """Register the bot and Alice, and open their private room."""
         bot, alice = await control.person("bot"), await control.person("alice")
         room = await together(bot, alice)
         return cls(control, make, gate=gate, bot=bot, alice=alice, room=room)
@@ -93,7 +94,8 @@ class MatrixCase(AdapterCase):
         return self._people["alice"]
 
     async def _who(self, *, is_stranger: bool) -> MatrixPerson:
-        """Most tests need nobody but Alice, and an account takes a while."""
+        """Return the person or the stranger. Bob is registered only when a test needs him, because
+        that takes a while and most tests need only Alice."""
         if is_stranger and "bob" not in self._people:
             bob = self._people["bob"] = await self._control.person("bob")
             self.stranger = bob.user_id
@@ -160,7 +162,8 @@ class MatrixCase(AdapterCase):
         return [key for user, key in given if user == me]
 
     async def pings(self) -> list[str]:
-        """Without `m.mentions`, servers look for `@room` and names in the body."""
+        """Return whom the bot's messages would notify. That includes messages without `m.mentions`,
+        because for those servers look for `@room` and names in the body."""
         contents = [each.raw["content"] for each in await self._by_bot()]
         inner = [each["m.new_content"] for each in contents if "m.new_content" in each]
         return [found for each in [*contents, *inner] if (found := _pinged(each))]
@@ -169,7 +172,7 @@ class MatrixCase(AdapterCase):
         self._refuse(call, 429, "M_LIMIT_EXCEEDED", retry_after_ms=seconds * 1000)
 
     async def lose_thread(self) -> Address:
-        """A thread that began with what nobody has written here."""
+        """Return a thread below a message that nobody has written here."""
         return msgspec.structs.replace(await self.group(), thread="$gone")
 
     def refuse_rendering(self) -> None:
@@ -189,7 +192,7 @@ class MatrixCase(AdapterCase):
 
 
 async def together(bot: MatrixPerson, first: MatrixPerson, *others: MatrixPerson) -> str:
-    """A room that everybody has joined."""
+    """Return a room that all of them have joined."""
     room = await first.room(invite=[bot.user_id, *(each.user_id for each in others)])
     for person in (bot, *others):
         await person.join(room)
@@ -197,6 +200,8 @@ async def together(bot: MatrixPerson, first: MatrixPerson, *others: MatrixPerson
 
 
 def _pinged(content: Mapping[str, object]) -> str:
+    """Return whom this content would notify, in words. The text is empty if nobody would be
+    notified."""
     mentions = content.get("m.mentions", "left to the server")
     if mentions:
         return str(mentions)

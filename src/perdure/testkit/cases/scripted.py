@@ -1,4 +1,5 @@
-"""The scripted platform on the bench: the fake keeps the promises of the port it stands for."""
+"""Provides the case for the scripted platform. With it the suite shows that this fake keeps the
+promises of the port that it implements."""
 
 import msgspec
 
@@ -9,13 +10,15 @@ from perdure.domain.errors import Transient
 from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
 from perdure.ports.platform.adapter import HookRequest, Platform
 from perdure.ports.system.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase, PlatformCall
-from perdure.testkit.receiver import ADA, BOB, SECRET_HEADER, ScriptedReceiver
+from perdure.testkit.contract.adapter_case import AdapterCase, PlatformCall
+from perdure.testkit.contract.receiver import ADA, BOB, SECRET_HEADER, ScriptedReceiver
 
 CLUB = "club"
 
 
 class ScriptedCase(AdapterCase):
+    """Describes the scripted platform to the suite."""
+
     person = ADA.id
     stranger = BOB.id
 
@@ -102,7 +105,8 @@ class ScriptedCase(AdapterCase):
         return HookRequest(method="POST", path="", headers=headers, query={}, body=body)
 
     def anew(self) -> Platform:
-        """What has happened here is the platform's to remember."""
+        """Return the same platform object: it plays the outside world, which outlives the
+        process."""
         return self._scripted
 
     def forged(self) -> HookRequest:

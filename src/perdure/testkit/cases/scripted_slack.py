@@ -1,4 +1,5 @@
-"""Slack on the bench where no imitation by others goes: streams, metadata, tokens, redelivery."""
+"""Provides the case for those parts of Slack that no imitation by others has: streams, metadata,
+tokens, redelivery."""
 
 import hmac
 import json
@@ -11,9 +12,9 @@ import msgspec
 from perdure.domain.address import Address
 from perdure.ports.platform.adapter import HookRequest, Platform
 from perdure.ports.system.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase, PlatformCall
 from perdure.testkit.cases.section import MakePlatform, section
-from perdure.testkit.peers.scripted_slack import (
+from perdure.testkit.contract.adapter_case import AdapterCase, PlatformCall
+from perdure.testkit.peers.slack.scripted_slack import (
     ALICE,
     APP_TOKEN,
     BOT,
@@ -32,7 +33,7 @@ _ROOT: Final = "1.000001"
 _REFUSED: Final = {"ok": False, "error": "invalid_auth"}
 _NO_THREAD: Final = {"ok": False, "error": "thread_not_found"}
 _NO_RENDERING: Final = {"ok": False, "error": "invalid_blocks"}
-# Below a message answers grow as streams, elsewhere as posts that are changed.
+# In a thread, answers grow as streams; elsewhere they grow as posts that are changed.
 _METHODS: Final[Mapping[PlatformCall, tuple[str, ...]]] = {
     PlatformCall.POST: ("chat.postMessage",),
     PlatformCall.EDIT: ("chat.update",),
@@ -47,6 +48,8 @@ _METHODS: Final[Mapping[PlatformCall, tuple[str, ...]]] = {
 
 
 class ScriptedSlackCase(AdapterCase):
+    """Describes the scripted Slack to the suite."""
+
     person, stranger = ALICE, _BOB
 
     def __init__(self, slack: ScriptedSlack, make: MakePlatform, *, clock: Clock) -> None:
@@ -68,7 +71,7 @@ class ScriptedSlackCase(AdapterCase):
         return Address(adapter="slack", account=f"{TEAM}/{BOT}", place=place)
 
     async def group(self) -> Address:
-        """Below a message, where answers grow as Slack's own streams."""
+        """Return a thread in a channel, where answers grow as Slack's own streams."""
         return Address(adapter="slack", account=f"{TEAM}/{BOT}", place=CHANNEL, thread=_ROOT)
 
     async def say(self, text: str, *, is_stranger: bool = False) -> str:
@@ -101,7 +104,8 @@ class ScriptedSlackCase(AdapterCase):
         await self._event("message_deleted", deleted_ts=before["ts"], previous_message=before)
 
     async def send_file(self, name: str, data: bytes) -> str:
-        """Slack tells a file with the message that it came with."""
+        """Let Alice send a file. Slack tells the bot about the file in the message that it came
+        with."""
         self._slack.files[name] = (200, "application/octet-stream", data)
         file = {"id": "F1", "name": name, "url_private": f"{self._slack.url}/files/{name}"}
         ts = f"3.{next(self._numbers):06}"
@@ -141,7 +145,7 @@ class ScriptedSlackCase(AdapterCase):
         return msgspec.structs.replace(await self.group(), thread="1.999999")
 
     def refuse_rendering(self) -> None:
-        """As markdown, and in Slack's older form as well."""
+        """Refuse the next text twice: as Markdown, and in Slack's older form."""
         for call in (PlatformCall.POST, PlatformCall.EDIT):
             self._answer(call, _NO_RENDERING, _NO_RENDERING)
 
@@ -178,7 +182,7 @@ def _who(*, is_stranger: bool) -> str:
 
 
 def _shared(text: str) -> dict[str, Any]:
-    """A message of another channel, as Slack shows it below the one that passes it on."""
+    """Return a message of another channel, as Slack attaches it to the message that forwards it."""
     return {
         "is_share": True,
         "is_msg_unfurl": True,

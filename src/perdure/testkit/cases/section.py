@@ -1,4 +1,4 @@
-"""A section of the configuration, and what makes a platform of it."""
+"""Writes a section of the configuration, and names the function that makes a platform from it."""
 
 import json
 from collections.abc import Callable
@@ -9,6 +9,6 @@ MakePlatform = Callable[[str], Platform]
 
 
 def section(heading: str, **values: str | bool | list[str]) -> str:
-    """JSON's texts, lists and truths are TOML's as well."""
+    """Return a section in TOML. JSON writes strings, lists and booleans in the same way."""
     lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
     return "\n".join([f"[{heading}]", *lines, ""])

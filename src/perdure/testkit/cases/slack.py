@@ -1,4 +1,4 @@
-"""Slack on the bench: Socket Mode with `local-slack`."""
+"""Provides the case for Slack: Socket Mode with `local-slack`."""
 
 import html
 import re
@@ -6,16 +6,18 @@ from typing import Any, Final, Self
 
 from perdure.domain.address import Address
 from perdure.ports.platform.adapter import HookRequest, Platform
-from perdure.testkit.adapter_case import AdapterCase
 from perdure.testkit.cases.section import MakePlatform, section
-from perdure.testkit.peers.local_slack import ALICE, BOB, BOT, GENERAL, LocalSlackControl
+from perdure.testkit.contract.adapter_case import AdapterCase
 from perdure.testkit.peers.shown import ShownMessage
+from perdure.testkit.peers.slack.local_slack import ALICE, BOB, BOT, GENERAL, LocalSlackControl
 
 _ACCOUNT: Final = f"T0TEST/{BOT}"
 _PINGS: Final = re.compile(r"<[!@#]\w[^<>]*>|(?<!\w)@(?:here|channel|everyone)\b")
 
 
 class SlackCase(AdapterCase):
+    """Describes Slack to the suite."""
+
     person, stranger = ALICE, BOB
 
     def __init__(self, control: LocalSlackControl, make: MakePlatform, *, direct: str) -> None:
@@ -27,6 +29,7 @@ class SlackCase(AdapterCase):
 
     @classmethod
     async def open(cls, control: LocalSlackControl, make: MakePlatform) -> Self:
+        """Open the private channel of Alice and the bot."""
         return cls(control, make, direct=await control.direct())
 
     def _section(self) -> str:
@@ -44,7 +47,7 @@ class SlackCase(AdapterCase):
         return Address(adapter="slack", account=_ACCOUNT, place=place)
 
     async def group(self) -> Address:
-        """Below a message, for in channels the bot answers in threads."""
+        """Return a thread in a channel, because in channels the bot answers in threads."""
         if not self._root:
             self._root = await self._control.write(GENERAL, "something to talk about")
         return Address(adapter="slack", account=_ACCOUNT, place=GENERAL, thread=self._root)
@@ -140,10 +143,12 @@ def _who(*, is_stranger: bool) -> str:
 
 
 def _ts(name: str) -> str:
+    """Return Slack's own id of a message from an external id."""
     return name.partition("/")[2]
 
 
 def _text(shown: ShownMessage) -> str:
+    """Return a message's Markdown blocks, or its text if it has none."""
     texts = [
         str(block["text"])
         for block in shown.raw.get("blocks", [])

@@ -1,4 +1,4 @@
-"""Telegram on the bench, with the Bot API server of the test kit."""
+"""Provides the case for Telegram, with the testkit's own Bot API server."""
 
 import re
 from collections.abc import Mapping
@@ -8,10 +8,10 @@ from typing import Final
 from perdure.domain.address import Address
 from perdure.ports.platform.adapter import HookRequest, Platform
 from perdure.ports.system.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase, PlatformCall
 from perdure.testkit.cases.section import MakePlatform, section
-from perdure.testkit.peers.bot_api import BotApi, BotApiFault
+from perdure.testkit.contract.adapter_case import AdapterCase, PlatformCall
 from perdure.testkit.peers.shown import ShownMessage
+from perdure.testkit.peers.telegram.bot_api import BotApi, BotApiFault
 
 ADA: Final = 42
 BOB: Final = 43
@@ -32,11 +32,13 @@ _METHODS: Final[Mapping[PlatformCall, tuple[str, ...]]] = {
 }
 _WRITER: Final = {"id": BOB, "is_bot": False, "first_name": "Bob"}
 _ORIGIN: Final = {"forward_origin": {"type": "user", "date": 1, "sender_user": _WRITER}}
-# What Telegram takes for a name by itself, wherever it stands.
+# Matches what Telegram takes for the name of a person, wherever it stands in a text.
 _USERNAME: Final = re.compile(r"(?<![\w@/])@\w{3,32}")
 
 
 class TelegramCase(AdapterCase):
+    """Describes Telegram to the suite."""
+
     person, stranger = str(ADA), str(BOB)
 
     def __init__(self, api: BotApi, make: MakePlatform, *, clock: Clock) -> None:
@@ -145,7 +147,8 @@ class TelegramCase(AdapterCase):
         self._api.pass_a_quiet_week()
 
     async def ready(self) -> None:
-        """A long poll says nothing until something comes."""
+        """Wait for the first poll. The server answers it only when an update comes, so nothing else
+        shows that the bot is connected."""
         await self.until(lambda: bool(self._api.made("getUpdates")), "the first poll")
 
 
@@ -154,9 +157,11 @@ def _at(chat: int) -> Address:
 
 
 def _number(name: str) -> int:
+    """Return the message's own number from an external id."""
     return int(name.partition("/")[2])
 
 
 def _text(shown: ShownMessage) -> str:
+    """Return the Markdown of a rich message, or the text of another."""
     rich = shown.raw.get("rich_message")
     return str(rich["markdown"]) if rich else shown.text

@@ -1,4 +1,4 @@
-"""Webhooks on the bench: a sender that signs and repeats, and a callback that verifies."""
+"""Provides the case for webhooks: a sender that signs and repeats, and a callback that verifies."""
 
 import base64
 import hashlib
@@ -15,8 +15,8 @@ from perdure.domain.address import Address
 from perdure.domain.errors import Ambiguous, Rejected, Transient
 from perdure.ports.platform.adapter import HookRequest, HookResponse, Platform
 from perdure.ports.system.clock import Clock
-from perdure.testkit.adapter_case import AdapterCase, PlatformCall
 from perdure.testkit.cases.section import MakePlatform, section
+from perdure.testkit.contract.adapter_case import AdapterCase, PlatformCall
 
 ROUTE: Final = "alarms"
 _KEY: Final = bytes(range(32))
@@ -25,8 +25,8 @@ _TRIES: Final = 5
 
 
 class ShownOnce:
-    """Shows each message once, by its id, as the standard asks of receivers. Where there are
-    `waits`, it first answers with those."""
+    """Plays the program behind a callback. It shows each message once, by its id, as the standard
+    asks of receivers. While there are `waits`, it answers with the next of them instead."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -34,6 +34,7 @@ class ShownOnce:
         self.shown: dict[str, str] = {}
 
     async def serve(self, request: web.Request) -> web.Response:
+        """Take one request: refuse it if it is not signed, and otherwise show its text."""
         if self.waits:
             return web.Response(status=429, headers={"Retry-After": str(self.waits.pop(0))})
         body, headers = await request.read(), request.headers
@@ -47,6 +48,7 @@ class ShownOnce:
     @classmethod
     @asynccontextmanager
     async def listening(cls) -> AsyncIterator[Self]:
+        """Serve a callback on loopback for as long as the block runs."""
         callback = cls()
         app = web.Application(client_max_size=16_000_000)
         app.add_routes([web.post("/answers", callback.serve)])
@@ -61,7 +63,8 @@ class ShownOnce:
 
 
 class WebhookCase(AdapterCase):
-    """One route, all of whose requests are one conversation. `send` is how they reach us."""
+    """Describes webhooks to the suite. There is one route, and all its requests are one
+    conversation. `send` is how a request reaches the gateway."""
 
     person = f"webhook:{ROUTE}"
 
@@ -88,7 +91,8 @@ class WebhookCase(AdapterCase):
         return Address(adapter="webhook", account="webhook", place=ROUTE)
 
     async def say(self, text: str, *, is_stranger: bool = False) -> str:
-        """Sent again until it is taken, as senders do."""
+        """Send a message, again and again until it is taken, as senders do. Returns its external
+        id."""
         await self.private(is_stranger=is_stranger)
         name = f"msg_{next(self._numbers)}"
         if not await self._is_sent(name, text):
@@ -96,6 +100,8 @@ class WebhookCase(AdapterCase):
         return f"{ROUTE}/{name}"
 
     async def _is_sent(self, name: str, text: str) -> bool:
+        """Send a message a few times. Returns whether the gateway took it or refused it for
+        good."""
         for _ in range(_TRIES):
             try:
                 answer = await self.send(self._request(name, text))
@@ -140,7 +146,7 @@ class WebhookCase(AdapterCase):
         return self._make(self.settings)
 
     async def ready(self) -> None:
-        """Senders come back later with what nobody has answered."""
+        """Send again what was not taken, as senders do after a while."""
         await super().ready()
         unanswered, self._unanswered = self._unanswered, []
         for name, text in unanswered:

@@ -1,10 +1,10 @@
-"""The peers as pytest fixtures: `pytest_plugins = ["perdure.testkit.peers.fixtures"]`.
+"""Provides the peers as pytest fixtures: `pytest_plugins = ["perdure.testkit.peers.fixtures"]`.
 
-A server is started when a test first asks for it and serves the rest of that worker's session; a
-control client is a test's own. The programs are where `scripts/test-peers` puts them, below the
-root of the tests. A suite that uses this module says where servers run in a session's fixture
-`peer_site`. With `CI=true` in that environment a peer that is not there is a failure, otherwise a
-skip that names it.
+A server is started when a test first asks for it, and serves until the worker's session ends. Each
+test has a control client of its own. The programs are where `scripts/test-peers` puts them, below
+the root of the tests. A suite that uses this module must have a session fixture `peer_site`, which
+says where servers run. If a peer is not installed, its tests are skipped with a reason; with
+`CI=true` in the site's environment they fail instead.
 """
 
 import asyncio
@@ -16,13 +16,17 @@ from typing import TypeVar
 
 import pytest
 
-from perdure.testkit.peers.discord_twin import DiscordTwinControl, DiscordTwinServer
-from perdure.testkit.peers.emulate_slack import EmulateSlackControl, EmulateSlackServer
-from perdure.testkit.peers.local_slack import LocalSlackControl, LocalSlackServer
+from perdure.testkit.peers.discord.discord_twin import DiscordTwinControl, DiscordTwinServer
+from perdure.testkit.peers.matrix.synapse import MatrixControl, SynapseServer
 from perdure.testkit.peers.peer import Server, Site
-from perdure.testkit.peers.synapse import MatrixControl, SynapseServer
-from perdure.testkit.peers.telegram_test_api import TelegramTestApiControl, TelegramTestApiServer
-from perdure.testkit.peers.telemelya import Programs, TelemelyaControl, TelemelyaServer
+from perdure.testkit.peers.slack.emulate_slack import EmulateSlackControl, EmulateSlackServer
+from perdure.testkit.peers.slack.local_slack import LocalSlackControl, LocalSlackServer
+from perdure.testkit.peers.telegram.telegram_test_api import (
+    TelegramTestApiControl,
+    TelegramTestApiServer,
+)
+from perdure.testkit.peers.telegram.telemelya import Programs, TelemelyaControl, TelemelyaServer
+from perdure.testkit.peers.web_proxies import WebProxy, dante, tinyproxy
 
 S = TypeVar("S", bound=Server)
 PeerSite = Callable[[str], Site]
@@ -31,7 +35,7 @@ PeerSite = Callable[[str], Site]
 class NewPeer:
     """Makes servers that are not started yet: `async with new_peer.local_slack() as slack`.
 
-    For tests that kill their server; all others take the session's.
+    Only tests that kill their server need it. All others use the server of the session.
     """
 
     def __init__(self, root: Path, peer_site: PeerSite) -> None:
@@ -78,6 +82,14 @@ class NewPeer:
         harness = self._folder / "discord_twin.mjs"
         return DiscordTwinServer(site, node=self._node(site), harness=harness)
 
+    def tinyproxy(self, *, login: str = "") -> WebProxy:
+        site = self._site("tinyproxy")
+        return tinyproxy(_had(_program("tinyproxy"), site), site, login=login)
+
+    def dante(self, scheme: str = "socks5") -> WebProxy:
+        site = self._site("dante")
+        return dante(_had(_program("danted"), site), site, scheme=scheme)
+
     def _module(self, name: str) -> Path:
         return self._folder / "node_modules" / name
 
@@ -87,8 +99,13 @@ class NewPeer:
         return _had(self._module(f"node-linux-{kind}") / "bin" / "node", site)
 
 
+def _program(name: str) -> Path:
+    """Return the path of a program, which may be one for the system's owner."""
+    return Path(shutil.which(name) or f"/usr/sbin/{name}")
+
+
 def _had(program: Path, site: Site) -> Path:
-    """The path itself, if it is there."""
+    """Return the path of a program. If it is not installed, skip the test, or fail it in CI."""
     if program.exists():
         return program
     words = f"the peer's {program.name} cannot be had here: run scripts/test-peers"
@@ -98,7 +115,8 @@ def _had(program: Path, site: Site) -> Path:
 
 
 def _served(server: S) -> Iterator[S]:
-    """A server is not tied to a loop, so it can be started in one and stopped in another."""
+    """Start a server, yield it, and stop it. A server is not tied to an event loop, so it can be
+    started in one loop and stopped in another."""
     try:
         asyncio.run(server.start())
         yield server
@@ -108,61 +126,69 @@ def _served(server: S) -> Iterator[S]:
 
 @pytest.fixture(scope="session")
 def new_peer(pytestconfig: pytest.Config, peer_site: PeerSite) -> NewPeer:
+    """Provide the maker of servers."""
     return NewPeer(pytestconfig.rootpath, peer_site)
 
 
 @pytest.fixture(scope="session")
 def synapse_server(new_peer: NewPeer) -> Iterator[SynapseServer]:
+    """Provide Synapse without limits, for the session."""
     yield from _served(new_peer.synapse())
 
 
 @pytest.fixture(scope="session")
 def strict_synapse_server(new_peer: NewPeer) -> Iterator[SynapseServer]:
+    """Provide Synapse with its usual limits, for the session."""
     yield from _served(new_peer.synapse(has_limits=True))
 
 
 @pytest.fixture(scope="session")
 def local_slack_server(new_peer: NewPeer) -> Iterator[LocalSlackServer]:
+    """Provide `local-slack` for the session."""
     yield from _served(new_peer.local_slack())
 
 
 @pytest.fixture(scope="session")
 def emulate_slack_server(new_peer: NewPeer) -> Iterator[EmulateSlackServer]:
+    """Provide `emulate` for the session."""
     yield from _served(new_peer.emulate_slack())
 
 
 @pytest.fixture(scope="session")
 def telegram_test_api_server(new_peer: NewPeer) -> Iterator[TelegramTestApiServer]:
+    """Provide `telegram-test-api` for the session."""
     yield from _served(new_peer.telegram_test_api())
 
 
 @pytest.fixture(scope="session")
 def telemelya_server(new_peer: NewPeer) -> Iterator[TelemelyaServer]:
+    """Provide `telemelya` for the session."""
     yield from _served(new_peer.telemelya())
 
 
 @pytest.fixture(scope="session")
 def discord_twin_server(new_peer: NewPeer) -> Iterator[DiscordTwinServer]:
+    """Provide `discord-digital-twin` for the session."""
     yield from _served(new_peer.discord_twin())
 
 
 @pytest.fixture
 async def matrix(synapse_server: SynapseServer) -> AsyncIterator[MatrixControl]:
-    """Matrix without limits."""
+    """Provide Matrix without limits."""
     async with synapse_server.control() as control:
         yield control
 
 
 @pytest.fixture
 async def strict_matrix(strict_synapse_server: SynapseServer) -> AsyncIterator[MatrixControl]:
-    """Matrix with the limits that Synapse ships with."""
+    """Provide Matrix with the limits that Synapse ships with."""
     async with strict_synapse_server.control() as control:
         yield control
 
 
 @pytest.fixture
 async def local_slack(local_slack_server: LocalSlackServer) -> AsyncIterator[LocalSlackControl]:
-    """Slack with Socket Mode."""
+    """Provide Slack with Socket Mode."""
     async with local_slack_server.control() as control:
         yield control
 
@@ -171,7 +197,7 @@ async def local_slack(local_slack_server: LocalSlackServer) -> AsyncIterator[Loc
 async def emulate_slack(
     emulate_slack_server: EmulateSlackServer,
 ) -> AsyncIterator[EmulateSlackControl]:
-    """Slack with the Events API."""
+    """Provide Slack with the Events API."""
     async with emulate_slack_server.control() as control:
         yield control
 
@@ -180,14 +206,14 @@ async def emulate_slack(
 async def telegram_polling(
     telegram_test_api_server: TelegramTestApiServer,
 ) -> AsyncIterator[TelegramTestApiControl]:
-    """Telegram with getUpdates."""
+    """Provide Telegram with getUpdates."""
     async with telegram_test_api_server.control() as control:
         yield control
 
 
 @pytest.fixture
 async def telegram_webhook(telemelya_server: TelemelyaServer) -> AsyncIterator[TelemelyaControl]:
-    """Telegram with webhooks and media."""
+    """Provide Telegram with webhooks and media."""
     async with telemelya_server.control() as control:
         yield control
 
@@ -196,6 +222,6 @@ async def telegram_webhook(telemelya_server: TelemelyaServer) -> AsyncIterator[T
 async def discord_twin(
     discord_twin_server: DiscordTwinServer,
 ) -> AsyncIterator[DiscordTwinControl]:
-    """Discord's gateway and REST."""
+    """Provide Discord's gateway and REST."""
     async with discord_twin_server.control() as control:
         yield control

@@ -1,7 +1,7 @@
 """Stands before a server that cannot be told what to refuse.
 
-Everything is passed on as it is, but for the requests that a test has named: those are answered
-here, and the server never hears of them.
+All requests are passed on as they are, except those that a test has named. They are answered here,
+and the server never sees them.
 """
 
 import asyncio
@@ -15,14 +15,15 @@ import msgspec
 from aiohttp import web
 
 BODY_BYTES_MAX: Final = 64_000_000
-# What speaks of one connection alone, and what is said anew.
+# Headers that are about one connection only, or that are written again for the next connection.
 _OWN: Final = frozenset(
     {"connection", "content-encoding", "content-length", "host", "keep-alive", "transfer-encoding"}
 )
 
 
 class _GateRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """How one request is answered: the next whose method and path, a pattern, are these."""
+    """Says how one request is answered: the next with this method whose path matches the pattern
+    `path`."""
 
     method: str
     path: str
@@ -31,7 +32,7 @@ class _GateRefusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeerGate:
-    """`url` takes the place of the server's own."""
+    """Serves at `url`, and passes requests on to `target`."""
 
     def __init__(self, target: str) -> None:
         self.url = ""
@@ -41,13 +42,13 @@ class PeerGate:
         self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        # Nothing is kept open behind the back of who counts what is.
+        # No connection is kept open, because tests count open connections.
         connector = aiohttp.TCPConnector(force_close=True, limit=0)
         session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
         self._http = await self._stack.enter_async_context(session)
         app = web.Application(client_max_size=BODY_BYTES_MAX)
         app.router.add_route("*", "/{path:.*}", self._serve)
-        # Who waits for something new and goes away ends that wait behind the gate as well.
+        # If a client hangs up while it waits for news, its request to the server ends as well.
         runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True
         )
@@ -66,6 +67,7 @@ class PeerGate:
         await self._stack.aclose()
 
     def refuse(self, method: str, path: str, status: int, **body: object) -> None:
+        """Refuse the next request with this method and path."""
         self.refusals.append(_GateRefusal(method=method, path=path, status=status, body=body))
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
@@ -76,6 +78,7 @@ class PeerGate:
         return await self._passed_on(request)
 
     async def _passed_on(self, request: web.Request) -> web.StreamResponse:
+        """Pass a request on, and return the server's answer."""
         assert self._http is not None
         headers = {name: each for name, each in request.headers.items() if name.lower() not in _OWN}
         try:

@@ -1,9 +1,10 @@
-"""One program beside the tests: started on loopback, watched until it answers, stopped for good.
+"""Runs a program beside the tests: starts it on loopback, waits until it answers, and stops it for
+good.
 
-The process is not tied to an event loop, so a session's fixture may start it, tests with loops of
+The process is not tied to an event loop. So a session's fixture may start it, tests with loops of
 their own may kill it and start it again, and the fixture stops it at the end. It leads a process
-group of its own and the whole group is stopped. Where the machine has `setpriv`, the system ends
-it with the test run, even one that was killed.
+group of its own, and the whole group is stopped. If the machine has `setpriv`, the system ends the
+process together with the test run, even if that was killed.
 """
 
 import asyncio
@@ -31,30 +32,32 @@ OUTPUT_CHARS: Final = 4000
 
 
 class Site(msgspec.Struct, frozen=True):
-    """Where a peer runs: the folder for its data and its log, its environment, and the clock."""
+    """Says where a peer runs: the folder for its data and its log, its environment, and the
+    clock."""
 
     folder: Path
     environ: Mapping[str, str]
     clock: Clock
 
     def path(self, name: str) -> Path:
-        """A file of the peer's own, whose folder exists."""
+        """Return the path of a file in the peer's folder, and make sure that the folder exists."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return self.folder / name
 
 
-# Below the ports that systems hand out to outgoing calls, any of which may take one between the
-# choice and the start. Each process begins elsewhere, so that two test workers do not meet.
+# Below the ports that systems give to outgoing connections, because such a connection could take
+# the port between its choice and the start. Each process begins at another port, so that two test
+# workers rarely choose the same one.
 _FIRST_PORT: Final = 12_000
 _PORTS: Final = 20_000
 _turns = count(os.getpid() * 97)
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """Return a port on which nobody listens now."""
     while True:
         port = _FIRST_PORT + next(_turns) % _PORTS
-        # On every interface, since some peers know no other way to listen.
+        # Probed on every interface, because some peers can only listen on all of them.
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("", port))
@@ -62,9 +65,10 @@ def free_port() -> int:
 
 
 class Peer:
-    """A program that is ready once its `ready` URL answers with 200, or its port takes a call.
+    """Runs a program. It is ready when its `ready` URL answers with 200, or its port accepts a
+    connection.
 
-    The port of `ready` is free when the peer is made and stays the same through every life.
+    The port of `ready` is free when the peer is made, and stays the same through all its lives.
     """
 
     def __init__(
@@ -90,13 +94,13 @@ class Peer:
 
     @property
     def output(self) -> str:
-        """The end of what all its lives have printed."""
+        """Return the end of what all its lives have printed."""
         if not self._output.exists():
             return ""
         return self._output.read_text("utf-8", "replace")[-OUTPUT_CHARS:]
 
     async def start(self) -> None:
-        """Begin a life and wait until it answers."""
+        """Start the program, and wait until it answers."""
         assert not self.is_running, f"{self.name} is already running"
         process = self._spawn()
         try:
@@ -111,7 +115,7 @@ class Peer:
             ) from None
 
     async def stop(self) -> None:
-        """Ask it to end, and make sure of it."""
+        """Ask the program to end, and kill it if it does not end in time."""
         if self.is_running:
             self._signal(signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
@@ -120,7 +124,7 @@ class Peer:
         await self.kill()
 
     async def kill(self) -> None:
-        """SIGKILL to the whole process group: no goodbye."""
+        """Send SIGKILL to the whole process group, so that nothing of it can clean up."""
         if self._process is None:
             return
         self._signal(signal.SIGKILL)
@@ -142,7 +146,7 @@ class Peer:
         return process
 
     def _signal(self, number: signal.Signals) -> None:
-        # The group outlives its leader, so it is asked even if the leader is gone.
+        # The group may outlive its leader, so it gets the signal even if the leader is gone.
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
@@ -166,12 +170,14 @@ class Peer:
 
 
 def _dying_with_its_parent() -> list[str]:
+    """Return the words before a command that let the system end it with its parent, if it can."""
     program = shutil.which("setpriv")
     return [program, "--pdeathsig", "KILL", "--"] if program else []
 
 
 class Server:
-    """A platform: one or more peers that live and die together, in the order they are needed."""
+    """Runs a platform: one or more peers that live and die together, in the order in which they are
+    needed."""
 
     def __init__(self, *peers: Peer, site: Site) -> None:
         self.clock = site.clock
@@ -186,7 +192,7 @@ class Server:
         return "\n".join(f"{peer.name}:\n{peer.output}" for peer in self._peers)
 
     async def start(self) -> None:
-        """Begin a life on the same ports; what a peer keeps on disk is still there."""
+        """Start the peers on the same ports as before. What a peer keeps on disk is still there."""
         for peer in self._peers:
             await peer.start()
 

@@ -1,4 +1,4 @@
-"""What people on a platform see, in one shape for all of them, and how a test waits for it."""
+"""Describes what people on a platform see, in one form for all platforms, and waits for it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,10 +15,11 @@ T = TypeVar("T")
 
 
 class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One message as people see it now: after its edits, and not deleted.
+    """Holds one message as people see it now: after its edits, and not deleted.
 
-    `id` is the platform's own name for it and `thread` that of the message its thread began with.
-    `raw` is the platform's own object, for what is particular to it: blocks, entities, markup.
+    `id` is the platform's own id for it, and `thread` that of the message at which its thread
+    begins. `raw` is the platform's own object, for what only that platform has: blocks, entities,
+    markup.
     """
 
     id: str
@@ -32,7 +33,8 @@ class ShownMessage(msgspec.Struct, frozen=True, kw_only=True):
 async def wait_until(
     look: Callable[[], Awaitable[T]], accept: Callable[[T], bool], *, clock: Clock
 ) -> T:
-    """Look again and again until what is seen is accepted; else fail with what was last seen."""
+    """Look again and again until what is seen is accepted, and return it. If that takes too long,
+    the test fails with what was seen last."""
     seen = await look()
     try:
         async with asyncio.timeout(WAIT_S):

@@ -50,7 +50,7 @@ class _Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MemoryTool:
-    """Lists, saves, edits and forgets memories."""
+    """Serves the `memory` tool, which lists, saves, edits and forgets memories."""
 
     name: str = NAME
     schema: str = described(NAME, _DESCRIPTION, _PARAMETERS, required=["action"])

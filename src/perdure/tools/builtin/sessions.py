@@ -13,6 +13,7 @@ import msgspec
 from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.ids import SessionId
 from perdure.domain.journal.events import ToolCall
+from perdure.domain.journal.left_out import MESSAGE_LEFT_OUT, omissions_of
 from perdure.domain.journal.records import SessionView, ToldTurn
 from perdure.domain.journal.transcript import Entry, entries_of
 from perdure.domain.outcomes import Repeat
@@ -115,7 +116,15 @@ class SessionsTool:
 
 
 def _said_in(turns: Sequence[ToldTurn]) -> list[Entry]:
-    entries = [entry for turn in turns for entry in entries_of(turn.events, since=turn.begins_at)]
+    entries = [
+        msgspec.structs.replace(entry, text=MESSAGE_LEFT_OUT)
+        if entry.left_out == "message"
+        else entry
+        for turn in turns
+        for entry in entries_of(
+            turn.events, since=turn.begins_at, omissions=omissions_of(turn.left_out)
+        )
+    ]
     return [each for each in entries if each.role != "tool" and each.text.strip()]
 
 

@@ -8,13 +8,23 @@ from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.ids import MediaId, TurnId
 from perdure.domain.inbound.commands import open_to
 from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.attachments import PICTURES
 from perdure.domain.journal.events import Attachment
+from perdure.domain.journal.left_out import omissions_of
 from perdure.domain.journal.records import TurnView
-from perdure.domain.journal.transcript import Entry, entries_of, page, parent_of
+from perdure.domain.journal.transcript import (
+    Entry,
+    add_turn,
+    entries_of,
+    page,
+    parent_of,
+)
 from perdure.domain.kinds import UpdateKind
+from perdure.domain.reading.pictures import BYTES_MAX, needs_fitting
 from perdure.domain.text import storable
 from perdure.ports.people.principals import Principal
 from perdure.ports.records.history import PAGE_BYTES, ConversationView, Snapshot
+from perdure.ports.records.media import Media
 from perdure.web import wire
 from perdure.web.audiences import as_told, audience_of
 from perdure.web.endpoints import OperatorServices, PageLimit, endpoint, next_of, page_of
@@ -83,7 +93,7 @@ def conversation_out(view: ConversationView) -> wire.ConversationOut:
 @endpoint(
     "POST",
     "/api/conversations/{name}/messages",
-    "Send a message; accepted once it is durable",
+    "Send a message; 202 means that it is stored",
     status=202,
 )
 async def post_message(
@@ -99,6 +109,7 @@ async def post_message(
         external_id=external_id(name, body.id or fresh_id(services)),
         kind=UpdateKind.MESSAGE,
         principal=by.id,
+        caller=by.name,
         text=storable(body.text),
         busy=services.busy,
         attachments=await _attachments(services, by, body.attachments),
@@ -114,6 +125,7 @@ async def post_message(
         effect=accepted.effect,
         command=accepted.command or None,
         reply=accepted.reply or None,
+        choices=accepted.choices,
     )
 
 
@@ -145,10 +157,27 @@ async def _attachment(services: Services, by: Principal, given: wire.AttachmentI
         return Attachment(url=storable(given.url))
     assert given.media is not None
     media = await services.media.get(MediaId(given.media), principal=by.scope)
-    return Attachment(media=media.id, mime=media.mime, name=media.name, size=media.size)
+    return Attachment(
+        media=media.id,
+        mime=media.mime,
+        name=media.name,
+        size=media.size,
+        is_unfit=await _is_unfit(services, media),
+    )
 
 
-@endpoint("GET", "/api/conversations", "Your conversations, newest first")
+async def _is_unfit(services: Services, media: Media) -> bool:
+    """Tell whether an uploaded picture must be made to fit before a model is shown it. A picture
+    whose bytes are gone is only named anyway."""
+    if media.mime not in PICTURES or media.size > BYTES_MAX:
+        return media.mime in PICTURES
+    try:
+        return needs_fitting(await services.media.read(media.id), media.mime)
+    except NotFound:
+        return False
+
+
+@endpoint("GET", "/api/conversations", "List your conversations, newest first")
 async def conversations(
     services: OperatorServices, by: Principal, *, limit: PageLimit = 50, cursor: str | None = None
 ) -> wire.ConversationsOut:
@@ -161,7 +190,7 @@ async def conversations(
     )
 
 
-@endpoint("GET", "/api/commands", "The slash commands you may give")
+@endpoint("GET", "/api/commands", "List the slash commands that you may use")
 async def commands(services: OperatorServices, by: Principal) -> wire.CommandsOut:
     """List the slash commands that the caller may use."""
     return wire.CommandsOut(
@@ -179,7 +208,7 @@ async def find(services: OperatorServices, by: Principal, name: str) -> Snapshot
     )
 
 
-@endpoint("GET", "/api/conversations/{name}", "One conversation's state")
+@endpoint("GET", "/api/conversations/{name}", "Read the state of a conversation")
 async def conversation(
     services: OperatorServices, by: Principal, name: str
 ) -> wire.ConversationOut:
@@ -190,7 +219,7 @@ async def conversation(
 @endpoint(
     "GET",
     "/api/conversations/{name}/transcript",
-    "What stands at the head, oldest first",
+    "Read the messages up to the head, oldest first",
     is_long=True,
 )
 async def transcript(
@@ -219,15 +248,15 @@ async def _page(
     """Return the entries of a page, and whether there are more before them. If a turn has no entry
     before the given one, the page continues with its parent."""
     tip, running = await _tip(services, snapshot, before), snapshot.running
+    newest = snapshot.view.standing.tip
+    left_out = (await services.conversations.left_out(newest)) if newest else ()
     while tip is not None:
         chain = await services.conversations.chain(tip, limit=limit + 1)
-        entries = [
-            entry
-            for turn in chain
-            for entry in entries_of(
-                turn, running if running and running.turn == turn[0].turn else None
-            )
-        ]
+        entries: list[Entry] = []
+        for turn in chain:
+            now = running if running and running.turn == turn[0].turn else None
+            own = entries_of(turn, now, omissions=omissions_of(left_out))
+            add_turn(entries, own, turn)
         shown = page(entries, before=before, limit=limit, length_max=PAGE_BYTES)
         tip, before = parent_of(chain[0]) if chain else None, None
         if shown:
@@ -246,7 +275,7 @@ async def _tip(services: OperatorServices, snapshot: Snapshot, before: str | Non
     return await services.conversations.turn_on_chain(tip, before)
 
 
-@endpoint("GET", "/api/turns/{id}", "One turn")
+@endpoint("GET", "/api/turns/{id}", "Read one turn")
 async def turn(services: OperatorServices, by: Principal, which: str) -> TurnView:
     """Return one turn, with the details that the caller may read."""
     view = await services.archive.turn(TurnId(which), principal=by.scope)
@@ -260,7 +289,7 @@ async def stop_turn(services: OperatorServices, by: Principal, which: str) -> Tu
     return await turn.answer(services, by, which)
 
 
-@endpoint("PATCH", "/api/turns/{id}", "Rewrite a message that still waits")
+@endpoint("PATCH", "/api/turns/{id}", "Rewrite a message that waits in the queue")
 async def amend_turn(
     services: OperatorServices, by: Principal, which: str, *, body: wire.AmendIn
 ) -> TurnView:

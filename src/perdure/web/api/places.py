@@ -9,7 +9,7 @@ from perdure.web.api.native import client_id, fresh_id
 from perdure.web.endpoints import OperatorServices, PageLimit, endpoint, next_of, page_of
 
 
-@endpoint("POST", "/api/send", "Say something in a place, from elsewhere", status=202)
+@endpoint("POST", "/api/send", "Send a message to a place", status=202)
 async def send(services: OperatorServices, by: Principal, *, body: wire.SendIn) -> wire.SendOut:
     """Send a message to a place. It is durable when this returns; the same id again is the same
     message."""
@@ -33,7 +33,7 @@ async def send(services: OperatorServices, by: Principal, *, body: wire.SendIn) 
     )
 
 
-@endpoint("GET", "/api/places", "Places that are known, those active last first")
+@endpoint("GET", "/api/places", "List the places that a message can be sent to, last active first")
 async def places(
     services: OperatorServices, by: Principal, *, limit: PageLimit = 50, cursor: str | None = None
 ) -> wire.PlacesOut:

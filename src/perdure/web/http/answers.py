@@ -215,6 +215,7 @@ def _too_slow(request: web.Request) -> web.Response:
 async def body_of(request: web.Request, shape: type[T]) -> T:
     """Return the request's JSON body as a value. Raises `Rejected` that names what does not fit."""
     raw = await bodies.json_of(request)
+    bodies.insist_on_small(raw)
     try:
         value = msgspec.json.decode(raw, type=shape)
     except RecursionError as error:

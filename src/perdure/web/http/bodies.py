@@ -19,6 +19,12 @@ from perdure.domain.errors import Rejected
 # Schemas of tools nest deepest, and none of them reaches a third of this.
 NESTING_MAX: Final = 100
 SLICE_BYTES: Final = 256 * 1024
+# Lists and objects that a body may hold. A body of three bytes each would take thirty times its
+# size once it is decoded, and hold up the event loop for a second.
+CONTAINERS_MAX: Final = 250_000
+# All bytes but those that open a list or an object, or begin or end a string.
+_ORDINARY: Final = bytes(set(range(256)) - set(b'[{"'))
+_STRING: Final = re.compile(rb'"[^"]*"')
 # What zlib calls each coding. Zero: a deflated body may come with or without zlib's header.
 _WINDOWS: Final = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": 0}
 _HIGH: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
@@ -106,6 +112,22 @@ def _cut(raw: bytes, place: int) -> int:
     if found < 0:
         return len(raw)
     return found - _ESCAPE_BYTES if _PAIR.match(raw, found - _ESCAPE_BYTES) else found
+
+
+def insist_on_small(raw: bytes) -> None:
+    """Raise `Rejected` if a body holds so many lists and objects that decoding it would hold up
+    everybody. The body need not be valid JSON."""
+    if raw.count(b"[") + raw.count(b"{") <= CONTAINERS_MAX:
+        return
+    # A text may hold as many brackets, and it is no trouble. So what stands in strings is not
+    # counted: first the escaped quotes go, then everything between two quotes.
+    bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _ORDINARY)
+    count = len(_STRING.sub(b"", bare))
+    if count > CONTAINERS_MAX:
+        raise Rejected(
+            f"the body holds {count:,} lists and objects; {CONTAINERS_MAX:,} are taken",
+            code="invalid_body",
+        )
 
 
 def insist_on_shallow(value: object) -> None:

@@ -9,7 +9,8 @@ Callers who have not signed in may use the room that the others leave. When that
 that has waited longest without a request is closed for the next, so nobody can shut others out by
 holding connections. Very young connections are spared, because their request may be on its way.
 While all are young, no more are accepted, and the system keeps them waiting. The more connections
-leave without a request, the shorter this grace period becomes.
+leave without a request, or without the body that their request announced, the shorter this grace
+period becomes.
 """
 
 import asyncio
@@ -32,11 +33,11 @@ from perdure.ports.system.time_limits import Timer, running_time
 HEAD_S: Final = 10.0
 HEAD_BYTES_MAX: Final = 32 * 1024
 # How long a caller who has not signed in may stay when others want to come in: without a complete
-# head (`YOUNG_S`, which shrinks to `YOUNG_MIN_S` under load), with a body that is still incomplete,
-# and with a request that is being answered.
+# head (`YOUNG_S`), with a body that is still incomplete (`OWING_S`; both shrink to `GRACE_MIN_S`
+# under load), and with a request that is being answered.
 YOUNG_S: Final = 2.0
-YOUNG_MIN_S: Final = 0.1
 OWING_S: Final = 2.0
+GRACE_MIN_S: Final = 0.1
 ANSWERED_S: Final = 10.0
 # How long a connection may rest between two requests, after its caller has signed in.
 IDLE_S: Final = 75.0
@@ -90,6 +91,7 @@ class Doorway:
         self._again: asyncio.TimerHandle | None = None
         self._named_s = -_NAMED_EVERY_S
         self._young_s = YOUNG_S
+        self._owing_s = OWING_S
         # When the sockets were last read on purpose; see `_makes_room`.
         self._read_s = -math.inf
 
@@ -156,7 +158,10 @@ class Doorway:
         now_s = self._time.now_s()
         first, stays_until_s = self._first_to_go()
         if first is None or now_s < stays_until_s:
-            self._accept_no_more(max(stays_until_s - now_s, READING_S))
+            # Whether a request owes its body is known only once its handler has begun. So the wait
+            # is short, or a connection that was just taken would count as one that is answered.
+            left_s = min(stays_until_s - now_s, GRACE_MIN_S)
+            self._accept_no_more(max(left_s, READING_S))
             return False
         if self._read_s < stays_until_s:
             # The event loop may be late, and the client's request may be waiting unread. So the
@@ -165,7 +170,9 @@ class Doorway:
             self._accept_no_more(READING_S)
             return False
         if isinstance(first, Doorstep):
-            self._young_s = max(self._young_s * 0.99, YOUNG_MIN_S)
+            self._young_s = max(self._young_s * 0.99, GRACE_MIN_S)
+        elif first.is_owing:
+            self._owing_s = max(self._owing_s * 0.99, GRACE_MIN_S)
         first.send_away()
         return True
 
@@ -175,7 +182,8 @@ class Doorway:
             (doorstep.begun_s + self._young_s, doorstep) for doorstep in islice(self._doorsteps, 1)
         ]
         for served in self._newcomers:
-            found.append((served.begun_s + (OWING_S if served.is_owing else ANSWERED_S), served))
+            stays_s = self._owing_s if served.is_owing else ANSWERED_S
+            found.append((served.begun_s + stays_s, served))
             if served.is_owing:
                 break
         if not found:
@@ -276,6 +284,8 @@ class Doorway:
                 retry_after_s=RETRY_AFTER_S,
             )
         del self._newcomers[served]
+        # Somebody who is known came in, so bodies may be given more time again.
+        self._owing_s = min(self._owing_s * 1.05, OWING_S)
         self._signed_in.add(served)
         self._somebody_left()
 

@@ -18,6 +18,7 @@ from perdure.domain.journal.events import Attachment, Usage
 from perdure.domain.journal.options import Options
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.reading.pictures import needs_fitting
 from perdure.ports.gateway import Ended, Grown
 from perdure.ports.people.principals import Principal
 from perdure.web.access import PRINCIPAL
@@ -129,6 +130,7 @@ class Calls:
             kind=UpdateKind.CALL,
             busy=self._services.busy,
             principal=principal.id,
+            caller=principal.name,
             text=asked.text,
             attachments=await self._attachments(asked, principal),
             agent=call.agent,
@@ -149,7 +151,15 @@ class Calls:
             for picture in asked.pictures
         ]
         return (
-            *(Attachment(media=media.id, mime=media.mime, name=media.name) for media in stored),
+            *(
+                Attachment(
+                    media=media.id,
+                    mime=media.mime,
+                    name=media.name,
+                    is_unfit=needs_fitting(picture.data, media.mime),
+                )
+                for media, picture in zip(stored, asked.pictures, strict=True)
+            ),
             *(Attachment(url=url) for url in asked.urls),
         )
 

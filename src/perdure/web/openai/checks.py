@@ -4,6 +4,7 @@ A model's server would refuse them too, but only after the call was stored, and 
 Only rules that every server enforces are checked, and unknown fields are let through. Pure.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ Json = dict[str, Any]
 def check_messages(messages: Sequence[Json]) -> None:
     """Raise `Rejected` that names the first invalid message. Tool calls must be answered right
     after the message that makes them, each once."""
-    open_calls: list[str] = []
+    open_calls: Counter[str] = Counter()
     for number, message in enumerate(messages):
         place = f"`messages[{number}]`"
         role = message.get("role")
@@ -29,7 +30,7 @@ def check_messages(messages: Sequence[Json]) -> None:
             case "user" | "assistant":
                 _check_answered(open_calls)
                 calls = message.get("tool_calls") if role == "assistant" else None
-                open_calls = [*_calls(place, calls)]
+                open_calls = Counter(_calls(place, calls))
             case _:
                 pass  # instructions may stand anywhere
     _check_answered(open_calls)
@@ -55,19 +56,24 @@ def _check_content(place: str, content: object) -> None:
     raise _unfit(f"{place}: `content` is a string, null or a list of parts, each with its `type`")
 
 
-def _answer(place: str, call: object, open_calls: list[str]) -> None:
+def _answer(place: str, call: object, open_calls: Counter[str]) -> None:
+    """Note that a call is answered. Raises `Rejected` if it is not open. The calls are counted by
+    id, because there may be many thousands, answered in any order."""
     if not isinstance(call, str) or not call:
         raise _wrong(f"{place}: a tool's message needs `tool_call_id`, the call that it answers")
     if call not in open_calls:
         raise _wrong(
             f"{place}: no call {call!r} waits for an answer here; calls stand right before"
         )
-    open_calls.remove(call)
+    open_calls[call] -= 1
+    if not open_calls[call]:
+        del open_calls[call]
 
 
-def _check_answered(open_calls: Sequence[str]) -> None:
+def _check_answered(open_calls: Counter[str]) -> None:
     if open_calls:
-        raise _wrong(f"the tool call {open_calls[0]!r} is never answered; add a tool's message")
+        first = next(iter(open_calls))
+        raise _wrong(f"the tool call {first!r} is never answered; add a tool's message")
 
 
 def _calls(place: str, calls: object) -> Iterator[str]:

@@ -9,7 +9,13 @@ from perdure.domain.outcomes import Outcome
 from perdure.ports.gateway import Ended
 from perdure.web.http.answers import body_of, json_response
 from perdure.web.openai.calls import Calls, OpenAiCall, is_answered, named_conversation
-from perdure.web.openai.completions_wire import Completion, CompletionIn, options, read, tools_text
+from perdure.web.openai.completions_wire import (
+    Completion,
+    CompletionIn,
+    completion_options,
+    completion_tools,
+    read_completion,
+)
 from perdure.web.openai.replies import CallFailure, calls_of, encoder
 from perdure.web.services import Services
 
@@ -48,11 +54,11 @@ class OpenAiApi:
         conversation = named_conversation(request, body.metadata)
         agent = self._services.control.resolve_agent(body.model)
         call = OpenAiCall(
-            asked=read(body.messages, has_conversation=conversation is not None),
+            asked=read_completion(body.messages, has_conversation=conversation is not None),
             agent=agent if body.model else "",
             conversation=conversation,
-            tools=tools_text(body.tools, has_conversation=conversation is not None),
-            options=options(body),
+            tools=completion_tools(body.tools, has_conversation=conversation is not None),
+            options=completion_options(body),
             is_streamed=bool(body.stream),
         )
         wants_usage = bool(body.stream_options and body.stream_options.include_usage)

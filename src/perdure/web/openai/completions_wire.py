@@ -14,6 +14,7 @@ from perdure.domain.errors import Rejected
 from perdure.domain.journal.events import ToolCall, Usage
 from perdure.domain.journal.options import Options
 from perdure.domain.text import storable
+from perdure.web.api.native import ATTACHMENTS_MAX
 from perdure.web.openai.checks import check_messages, check_tools
 
 
@@ -77,7 +78,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     context: str
 
 
-def options(body: CompletionIn) -> Options:
+def completion_options(body: CompletionIn) -> Options:
     """Return the options for the model. Raises `Rejected` if more than one answer is wanted."""
     if body.n not in (None, 1):
         raise Rejected(
@@ -116,7 +117,7 @@ def json_text(value: object) -> str:
     return "" if value is None else storable(msgspec.json.encode(value).decode())
 
 
-def tools_text(tools: list[Any] | None, *, has_conversation: bool) -> str:
+def completion_tools(tools: list[Any] | None, *, has_conversation: bool) -> str:
     """Return the caller's functions as JSON. In a conversation they are not checked, because the
     call is refused anyway."""
     if not tools:
@@ -126,7 +127,7 @@ def tools_text(tools: list[Any] | None, *, has_conversation: bool) -> str:
     return json_text(tools)
 
 
-def read(messages: list[dict[str, Any]], *, has_conversation: bool) -> CompletionRequest:
+def read_completion(messages: list[dict[str, Any]], *, has_conversation: bool) -> CompletionRequest:
     """Split a request into its parts. In a conversation the gateway has the history, so only the
     last message is new."""
     if not has_conversation:
@@ -165,6 +166,7 @@ def _content(content: object) -> tuple[str, tuple[Picture, ...], tuple[str, ...]
         return storable(content), (), ()
     if not isinstance(content, list):
         raise Rejected("a message's `content` is a string or a list of parts", code="invalid_body")
+    _check_files(content)
     texts: list[str] = []
     pictures: list[Picture] = []
     urls: list[str] = []
@@ -181,6 +183,18 @@ def _content(content: object) -> tuple[str, tuple[Picture, ...], tuple[str, ...]
         else:
             raise Rejected(f"content parts of type {kind!r} are not taken", code="unsupported")
     return "\n\n".join(texts), tuple(pictures), tuple(urls)
+
+
+def _check_files(content: list[Any]) -> None:
+    """Raise `Rejected` if a message brings too many pictures and links. They are counted before any
+    of them is decoded, because each of them costs time here and when the message is stored."""
+    files = sum(isinstance(part, dict) and part.get("type") == "image_url" for part in content)
+    if files > ATTACHMENTS_MAX:
+        raise Rejected(
+            f"a message takes at most {ATTACHMENTS_MAX} pictures and links, and this one has "
+            f"{files:,}; send them in several messages",
+            code="too_many",
+        )
 
 
 def _picture(image: object) -> Picture | str:

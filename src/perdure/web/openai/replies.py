@@ -17,7 +17,7 @@ from perdure.domain.inbound.updates import Accepted
 from perdure.domain.journal.events import ToolCall, Usage
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.text import sentence
-from perdure.domain.turn.endings import Audience, told, where_to_look
+from perdure.domain.turn.endings import Audience, visible_reason, where_to_look
 from perdure.ports.gateway import Ended, Grown
 from perdure.web.api.events import KEEP_ALIVE, SSE_HEADERS
 from perdure.web.http.answers import is_retryable, json_response, not_again, problem, status_of
@@ -34,6 +34,7 @@ _FAILURES: Final = {
 # Failures that the caller's own request has caused, by their reason, with OpenAI's codes.
 _OWN_FAULT: Final[Mapping[str, tuple[int, str]]] = {
     StopReason.CONTEXT_EXCEEDED: (400, "context_length_exceeded"),
+    StopReason.CONTENT_REFUSED: (400, "content_refused"),
     StopReason.INVALID_REQUEST: (400, "invalid_request"),
 }
 encoder: Final = msgspec.json.Encoder()
@@ -69,7 +70,7 @@ def failure_of(ended: Ended, audience: Audience, turn: TurnId | None) -> CallFai
     if _is_limited(ended):
         status, code, retryable = _TOO_MANY, "rate_limit_exceeded", True
     message = (
-        told(ended.outcome, ended.reason, ended.detail, audience)
+        visible_reason(ended.outcome, ended.reason, ended.detail, audience)
         or f"the turn ended as {ended.outcome} ({ended.reason})"
     )
     if turn and (status == _NOT_THE_CALLERS or _is_limited(ended)):

@@ -22,6 +22,7 @@ from perdure.domain.journal.attachments import as_fetched, places_of
 from perdure.domain.journal.events import Attachment, Recorded, TurnQueued
 from perdure.domain.journal.records import TurnView
 from perdure.domain.journal.transcript import reply_text
+from perdure.domain.reading.kinds import HEAD_BYTES, kind_of
 from perdure.domain.turn.turn import State
 from perdure.ports.gateway import Ended
 from perdure.ports.people.principals import Principal
@@ -31,7 +32,7 @@ from perdure.web.audiences import audience_of
 from perdure.web.http.answers import body_of, json_response
 from perdure.web.long_reads import one_of_few
 from perdure.web.openai.calls import Calls, OpenAiCall, is_answered, named_conversation
-from perdure.web.openai.completions_wire import read
+from perdure.web.openai.completions_wire import read_completion
 from perdure.web.openai.replies import calls_of, failure_of, headers_of, heard, outcome_header
 from perdure.web.openai.responses_events import IN_PROGRESS, Events, Head
 from perdure.web.openai.responses_wire import (
@@ -39,8 +40,8 @@ from perdure.web.openai.responses_wire import (
     ResponseIn,
     exchange,
     messages,
-    options,
-    tools_text,
+    response_options,
+    response_tools,
 )
 from perdure.web.services import Services
 
@@ -87,7 +88,7 @@ class ResponsesApi:
         body = await body_of(request, ResponseIn)
         before = await self._before(request, body)
         agent = self._services.control.resolve_agent(body.model)
-        asked = read(
+        asked = read_completion(
             [*before.messages, *messages(body)], has_conversation=before.conversation is not None
         )
         if len(asked.context) > self._services.body_bytes_max:
@@ -100,8 +101,8 @@ class ResponsesApi:
             asked=asked,
             agent=agent if body.model else "",
             conversation=before.conversation,
-            tools=tools_text(body.tools),
-            options=options(body),
+            tools=response_tools(body.tools),
+            options=response_options(body),
             is_streamed=bool(body.stream),
         )
 
@@ -176,8 +177,13 @@ class ResponsesApi:
         """Return a link to an attachment; a stored file becomes a data URL."""
         if attachment.media is None:
             return attachment.url or ""
-        data = await self._services.media.read(attachment.media)
-        return f"data:{attachment.mime};base64,{b64encode(data).decode()}"
+        media, mime = self._services.media, attachment.mime
+        if attachment.shown:
+            data = await media.read_kept(attachment.shown)
+            mime = kind_of(data[:HEAD_BYTES])
+        else:
+            data = await media.read(attachment.media)
+        return f"data:{mime};base64,{b64encode(data).decode()}"
 
     async def _find(self, response: str, principal: Principal) -> _FoundResponse:
         """Return a response of the caller's own. Operators cannot find those of others here,

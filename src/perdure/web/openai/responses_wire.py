@@ -46,7 +46,7 @@ class ResponseIn(msgspec.Struct):
     reasoning: Reasoning | None = None
 
 
-def options(body: ResponseIn) -> Options:
+def response_options(body: ResponseIn) -> Options:
     """Return the options for the model."""
     return Options(
         temperature=body.temperature,
@@ -116,12 +116,11 @@ def _add_call(said: list[Json], call: Json) -> None:
     message."""
     if not said or said[-1]["role"] != "assistant":
         said.append({"role": "assistant", "content": None})
+    # The message is our own, so it is changed in place: copying it for each of its calls would take
+    # time that grows with the square of their number.
     last = said[-1]
-    said[-1] = {
-        **last,
-        "content": last["content"] or None,
-        "tool_calls": [*last.get("tool_calls", []), call],
-    }
+    last["content"] = last["content"] or None
+    last.setdefault("tool_calls", []).append(call)
 
 
 def _message(item: Json) -> Json:
@@ -175,7 +174,7 @@ def _text(item: Json, field: str) -> str:
     return value
 
 
-def tools_text(tools: Sequence[Json] | None) -> str:
+def response_tools(tools: Sequence[Json] | None) -> str:
     """Return the caller's functions as JSON in the format of chat completions. Raises `Rejected`
     for tools that a provider would run itself, because nothing here would run them."""
     functions = []

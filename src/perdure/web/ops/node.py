@@ -11,7 +11,7 @@ from perdure.web.http.shared_question import LOOK_S
 from perdure.web.services import Services
 
 
-@endpoint("GET", "/api/status", "What runs and what waits")
+@endpoint("GET", "/api/status", "Read running turns, queues and the health of platforms")
 async def status(services: Services, by: Principal) -> wire.StatusOut:
     """Return what runs and what waits. Answers also while the store is down, without its counts."""
     trouble = await services.condition.look(within_s=LOOK_S)
@@ -64,7 +64,7 @@ def _part_counts(counts: Counts | None) -> dict[str, int]:
 @endpoint(
     "POST",
     "/api/drain",
-    "Finish what runs, take no more turns, exit",
+    "Claim no more turns, finish the running ones, exit",
     status=202,
     is_for_operators=True,
 )
@@ -75,7 +75,9 @@ async def drain(services: Services, by: Principal, *, replaced: str = "") -> dic
     return {"state": "draining"}
 
 
-@endpoint("POST", "/api/restart", "Drain, then start again", status=202, is_for_operators=True)
+@endpoint(
+    "POST", "/api/restart", "Drain, then start the node again", status=202, is_for_operators=True
+)
 async def restart(services: Services, by: Principal) -> dict[str, str]:
     """Begin to end the node, and start it again."""
     services.control.request_drain(then_restart=True)

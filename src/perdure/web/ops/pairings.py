@@ -7,7 +7,12 @@ from perdure.web import wire
 from perdure.web.endpoints import OperatorServices, PageLimit, endpoint, next_of, page_of
 
 
-@endpoint("GET", "/api/pairings", "Who asked to be let in, and who was", is_for_operators=True)
+@endpoint(
+    "GET",
+    "/api/pairings",
+    "List people who have access, and people who ask for it",
+    is_for_operators=True,
+)
 async def pairings(
     services: OperatorServices,
     by: Principal,
@@ -22,7 +27,12 @@ async def pairings(
     return wire.PairingsOut(pairings=views, next=more)
 
 
-@endpoint("POST", "/api/pairings/approve", "Let in who got this code", is_for_operators=True)
+@endpoint(
+    "POST",
+    "/api/pairings/approve",
+    "Give access to the person who got this code",
+    is_for_operators=True,
+)
 async def approve(
     services: OperatorServices, by: Principal, *, body: wire.ApproveIn
 ) -> PairingView:
@@ -32,7 +42,7 @@ async def approve(
     return view
 
 
-@endpoint("DELETE", "/api/pairings/{id}", "Let them in no more", is_for_operators=True)
+@endpoint("DELETE", "/api/pairings/{id}", "Revoke a person's access", is_for_operators=True)
 async def revoke(services: OperatorServices, by: Principal, pairing: str) -> PairingView:
     """Revoke a person's access, and end what they may no longer do."""
     view = await services.access.revoke(pairing, by=by.id)

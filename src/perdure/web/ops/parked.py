@@ -13,7 +13,7 @@ from perdure.web.endpoints import OperatorServices, PageLimit, endpoint, next_of
 CAREFULLY: Final = wire.ReplayIn()
 
 
-@endpoint("GET", "/api/parked", "Parts that could not be delivered", is_for_operators=True)
+@endpoint("GET", "/api/parked", "List parts that could not be delivered", is_for_operators=True)
 async def parked(
     services: OperatorServices, by: Principal, *, limit: PageLimit = 50, cursor: str | None = None
 ) -> wire.ParkedOut:
@@ -24,13 +24,15 @@ async def parked(
     return wire.ParkedOut(parked=parts, next=more)
 
 
-@endpoint("GET", "/api/parked/{id}", "One such part", is_for_operators=True)
+@endpoint("GET", "/api/parked/{id}", "Read one parked part", is_for_operators=True)
 async def part(services: OperatorServices, by: Principal, which: str) -> PartView:
     """Return one parked part."""
     return await services.parked.part(PartId(which))
 
 
-@endpoint("POST", "/api/parked/{id}/replay", "Send it after all", is_for_operators=True)
+@endpoint(
+    "POST", "/api/parked/{id}/replay", "Try to deliver a parked part again", is_for_operators=True
+)
 async def replay(
     services: OperatorServices, by: Principal, which: str, *, body: wire.ReplayIn = CAREFULLY
 ) -> PartView:
@@ -43,7 +45,7 @@ async def replay(
     return replayed
 
 
-@endpoint("DELETE", "/api/parked/{id}", "Take it off the list", is_for_operators=True)
+@endpoint("DELETE", "/api/parked/{id}", "Remove a parked part from the list", is_for_operators=True)
 async def drop(services: OperatorServices, by: Principal, which: str) -> PartView:
     """Remove a part from the list."""
     return await services.parked.drop(PartId(which))

@@ -37,7 +37,7 @@ def event_out(recorded: Recorded) -> wire.EventOut:
     )
 
 
-@endpoint("GET", "/api/sessions", "Sessions, closed ones included")
+@endpoint("GET", "/api/sessions", "List sessions, closed ones too, newest first")
 async def sessions(
     services: OperatorServices, by: Principal, *, limit: PageLimit = 50, cursor: str | None = None
 ) -> wire.SessionsOut:
@@ -48,13 +48,13 @@ async def sessions(
     return wire.SessionsOut(sessions=views, next=more)
 
 
-@endpoint("GET", "/api/sessions/{id}", "One session")
+@endpoint("GET", "/api/sessions/{id}", "Read one session")
 async def session(services: OperatorServices, by: Principal, which: str) -> SessionView:
     """Return one session."""
     return await services.archive.session(SessionId(which), principal=by.scope)
 
 
-@endpoint("GET", "/api/sessions/{id}/journal", "The raw journal", is_long=True)
+@endpoint("GET", "/api/sessions/{id}/journal", "Read the raw journal of a session", is_long=True)
 async def journal(
     services: OperatorServices,
     by: Principal,
@@ -80,7 +80,7 @@ async def journal(
 @endpoint(
     "GET",
     "/api/sessions/{id}/transcript",
-    "What was said in it, and what stands of that",
+    "Read every message of a session, and whether it still stands at the head",
     is_long=True,
 )
 async def transcript(
@@ -122,7 +122,7 @@ def _before(turns: Sequence[ToldTurn]) -> str | None:
     return first.turn if first.has_earlier else None
 
 
-@endpoint("GET", "/api/search", "Full text, newest first", is_long=True)
+@endpoint("GET", "/api/search", "Search messages by their words, newest first", is_long=True)
 async def search(
     services: OperatorServices,
     by: Principal,
@@ -141,7 +141,12 @@ async def search(
     return wire.SearchOut(hits=hits, next=more)
 
 
-@endpoint("GET", "/api/explain/{id}", "The whole chain of one message, turn or part", is_long=True)
+@endpoint(
+    "GET",
+    "/api/explain/{id}",
+    "Read everything stored about a message, turn, part or update",
+    is_long=True,
+)
 async def explain(
     services: OperatorServices, by: Principal, any_id: str, *, request: str | None = None
 ) -> wire.ExplanationOut:
@@ -160,7 +165,9 @@ async def explain(
     return explained
 
 
-@endpoint("POST", "/api/verify", "Note sessions that were found sound", is_for_operators=True)
+@endpoint(
+    "POST", "/api/verify", "Record sessions that a check has found sound", is_for_operators=True
+)
 async def note_sound(
     services: OperatorServices, by: Principal, *, body: wire.SoundIn
 ) -> dict[str, int]:

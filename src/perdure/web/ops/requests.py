@@ -4,7 +4,7 @@ import msgspec
 
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import TurnId
-from perdure.domain.journal.attachments import shown
+from perdure.domain.journal.attachments import shown_attachments
 from perdure.domain.prompt.prompt import (
     CallBlock,
     MediaBlock,
@@ -12,6 +12,7 @@ from perdure.domain.prompt.prompt import (
     PromptBlock,
     ResultBlock,
     TextBlock,
+    ThoughtBlock,
     weave,
 )
 from perdure.domain.turn.rebuilding import StoredRequest, history_in, own_in, spoken_in
@@ -38,7 +39,7 @@ def request_out(asked: StoredRequest, encoded: bytes | None = None) -> wire.Requ
         memory=spoken.memory,
         tools=spoken.tools,
         context=asked.queued.context,
-        options=asked.queued.options,
+        options=asked.queued.asking,
         missing=list(spoken.missing),
         messages=[
             wire.AskedMessageOut(role=each.role, blocks=[_block(block) for block in each.blocks])
@@ -54,11 +55,14 @@ def _block(block: PromptBlock) -> wire.BlockOut:
             return wire.BlockOut(kind="text", text=text)
         case Note(text=text):
             return wire.BlockOut(kind="note", text=text, stored=False)
+        case ThoughtBlock(kind=kind):
+            # Whoever wants to read the thought itself finds it in the journal.
+            return wire.BlockOut(kind="thought", name=kind)
         case CallBlock(id=call, name=name, arguments=arguments):
             return wire.BlockOut(kind="call", call=call, name=name, arguments=arguments)
         case ResultBlock(call=call, text=text, is_error=is_error):
             return wire.BlockOut(kind="result", call=call, text=text, is_error=is_error)
         case MediaBlock(attachment=attachment):
-            (file,) = shown([attachment])
+            (file,) = shown_attachments([attachment])
             told = msgspec.structs.replace(file, text=attachment.text)
             return wire.BlockOut(kind="file", file=told)

@@ -14,7 +14,7 @@ NAME_MAX: Final = 64
 TOKEN_BYTES: Final = 32
 
 
-@endpoint("GET", "/api/tokens", "API tokens", is_for_operators=True)
+@endpoint("GET", "/api/tokens", "List API tokens", is_for_operators=True)
 async def tokens(
     services: OperatorServices,
     by: Principal,
@@ -32,7 +32,7 @@ async def tokens(
 @endpoint(
     "POST",
     "/api/tokens",
-    "Make a token for a principal; shown once",
+    "Make a token for a principal; it is shown once",
     status=201,
     is_for_operators=True,
 )

@@ -116,8 +116,8 @@ function taken(item, answer) {
   const conversation = opened.get(item.conversation);
   if (conversation) {
     if (answer.command) {
-      const { message: id, reply } = answer;
-      if (reply) conversation.transcript.notice(reply, { id, command: item.text });
+      const { message: id, reply, choices } = answer;
+      if (reply) conversation.transcript.notice(reply, { id, command: item.text, choices });
       if (reply && conversation === current) composer.offer(undoneIn(reply));
     }
     conversation.isNew = false;

@@ -4,7 +4,7 @@ import { icon } from './icons.js';
 import { draw } from './markdown.js';
 import { drawMedia } from './media.js';
 import { isSameRow } from './rows.js';
-import { TOOL_STATES, whenOf } from './words.js';
+import { leftOutWords, TOOL_STATES, whenOf } from './words.js';
 
 export function make(tag, className, ...children) {
   const element = document.createElement(tag);
@@ -63,7 +63,8 @@ function told(text) {
 
 const DRAW = {
   user(node, { entry, label }) {
-    node.replaceChildren(...said(entry.text, entry.attachments, make('div', 'meta', label ?? '', label ? null : time(entry.at))).filter(Boolean));
+    const shown = label ?? leftOutWords(entry.leftOut);
+    node.replaceChildren(...said(entry.text, entry.attachments, make('div', 'meta', shown, label ? null : time(entry.at))).filter(Boolean));
   },
 
   pending(node, { item, label, error }, acts) {

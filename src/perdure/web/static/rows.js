@@ -80,8 +80,9 @@ function entryRow(entry, transcript, { waiting, facts }) {
   }
   if (entry.role === 'notice') {
     // Answered elsewhere, the words of the answer would be a message like any other.
-    const isAsking = transcript.choices.length > 0 && entry.about === transcript.turn;
-    return { ...base, choices: isAsking ? entry.choices : NONE };
+    // A command's reply is about no turn, and what it offers can be chosen at any time.
+    const isAsking = entry.about === null || (transcript.choices.length > 0 && entry.about === transcript.turn);
+    return { ...base, choices: (isAsking && entry.choices) || NONE };
   }
   return base;
 }

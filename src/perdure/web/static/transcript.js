@@ -31,6 +31,7 @@ function entryOf(raw, tick) {
     name: raw.name || null,
     state: raw.state ?? null,
     origin: raw.origin || null,
+    leftOut: raw.left_out || null,
     attachments: raw.attachments ?? [],
     isFull: true,
     held: [],
@@ -50,7 +51,7 @@ export function textOf(value) {
   return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
 }
 
-const COMPARED = ['role', 'text', 'turn', 'at', 'outcome', 'reason', 'detail', 'name', 'state', 'origin'];
+const COMPARED = ['role', 'text', 'turn', 'at', 'outcome', 'reason', 'detail', 'name', 'state', 'origin', 'leftOut'];
 const isSame = (a, b) =>
   COMPARED.every((field) => a[field] === b[field]) &&
   JSON.stringify([a.calls, a.attachments]) === JSON.stringify([b.calls, b.attachments]);
@@ -134,7 +135,8 @@ export class Transcript {
     this.tick += 1;
     const known = this.find(id);
     const entry = known ?? { ...entryOf({ id, role: 'notice', text }, this.tick), choices, about };
-    this.#put({ ...entry, at: entry.at ?? at, command: entry.command ?? command, tick: this.tick });
+    const offered = entry.choices?.length ? entry.choices : choices;
+    this.#put({ ...entry, at: entry.at ?? at, command: entry.command ?? command, choices: offered, tick: this.tick });
   }
 
   // The newest page. `since`: the tick when it was asked for.

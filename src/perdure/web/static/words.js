@@ -54,6 +54,13 @@ export function outcomeWords(outcome, reason, { detail = '', isSilent = false, i
   }
 }
 
+// Said at a message that later requests leave out, because a model's server refused it.
+export function leftOutWords(what) {
+  if (!what) return '';
+  const subject = what === 'pictures' ? 'Pictures here are' : 'This is';
+  return `${subject} left out of later requests: the model’s server refused it. `;
+}
+
 export const TOOL_STATES = { started: 'running', unknown: 'effect unknown' };
 
 export function whenOf(at) {

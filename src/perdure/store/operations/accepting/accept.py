@@ -16,15 +16,10 @@ import msgspec
 from perdure.domain.delivery import HEARD, DeliveryStep
 from perdure.domain.errors import Conflict
 from perdure.domain.ids import ConversationId, MessageId, SessionId, TurnId
-from perdure.domain.inbound.commands import RESTART, given
+from perdure.domain.inbound.commands import RESTART, command_in
 from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
-from perdure.domain.journal.events import (
-    AnyEvent,
-    CommandTaken,
-    MessageJoined,
-    Recorded,
-    SteerAccepted,
-)
+from perdure.domain.journal.events import AnyEvent, MessageJoined, Recorded, SteerAccepted
+from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Outcome
 from perdure.domain.people.menu import Menu
@@ -118,16 +113,22 @@ def accept(  # noqa: PLR0913 - everything an update may meet
     # is undone.
     yield from remember(update, received.accepted, stamp)
     yield from quotas.count_message(update.principal, update)
+    yield from _touch(context, received)
+    return received
+
+
+def _touch(context: TurnContext, received: Reception) -> Op[None]:
+    """Put the conversation and its session at the top of the lists of what was used last."""
+    place, update, at = context.place, context.update, context.stamp.at
     yield from recency.touch_conversation(
         place.via or place.conversation,
-        at=stamp.at,
+        at=at,
         is_listed=update.is_listed,
         label=update.label,
         kind=update.place_kind,
     )
     if received.claimed is None:
-        yield from recency.touch_session(accepted.session, at=stamp.at)
-    return received
+        yield from recency.touch_session(received.accepted.session, at=at)
 
 
 def _mark(context: TurnContext, accepted: Accepted) -> Op[None]:
@@ -148,7 +149,7 @@ def _take(context: TurnContext) -> Op[Reception]:
     update = context.update
     if update.kind in (UpdateKind.EDIT, UpdateKind.DELETE):
         return Reception(accepted=(yield from amending.take(context)))
-    command = given(update.text) if update.takes_commands else None
+    command = command_in(update.text) if update.takes_commands else None
     if command is not None:
         return (yield from dispatch.take(context, command))
     choice = _chosen(update, context.open_turns)
@@ -166,7 +167,13 @@ def _begin_anew(context: TurnContext) -> Op[Reception]:
     place = places.new(context.conversation, session, context.update)
     before = context.place
     place = place._replace(
-        last_seq=told[-1].seq, agent=before.agent, persona=before.persona, via=before.via
+        last_seq=told[-1].seq,
+        agent=before.agent,
+        persona=before.persona,
+        effort=before.effort,
+        via=before.via,
+        label=before.label,
+        kind=before.kind,
     )
     received = yield from _take(context._replace(place=place, open_turns=(), may_begin=False))
     recorded = (*left, *told, *received.accepted.recorded)
@@ -249,6 +256,7 @@ def recalled(update: Update) -> Op[Accepted | None]:
         effect=(yield from _effect(said, taken, known.turn)),
         command=taken.command if taken else "",
         reply=taken.reply if taken else "",
+        choices=taken.choices if taken else (),
     )
 
 

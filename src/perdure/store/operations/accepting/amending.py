@@ -10,10 +10,9 @@ from typing import Final, NamedTuple
 
 from perdure.domain.content.forwards import ForwardedText
 from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
-from perdure.domain.inbound.commands import given
+from perdure.domain.inbound.commands import command_in
 from perdure.domain.inbound.updates import Accepted, UpdateEffect
 from perdure.domain.journal.events import (
-    CommandTaken,
     MessageJoined,
     Recorded,
     SteerAccepted,
@@ -21,6 +20,7 @@ from perdure.domain.journal.events import (
     TurnAmended,
     TurnQueued,
 )
+from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn.turn import State
@@ -208,7 +208,7 @@ def _edit(context: TurnContext, original: Original) -> Op[Accepted]:
     text, newest = context.update.text, original.asked[-1]
     if text == original.text:
         return queueing.accepted(context, _here(context, newest), UpdateEffect.IGNORED, [])
-    if not context.update.is_forwarded and given(text) is not None:
+    if not context.update.is_forwarded and command_in(text) is not None:
         return (yield from _refused(context, NOT_A_COMMAND, _here(context, newest)))
     if not text.strip() and not original.has_attachments:
         return (yield from _refused(context, BLANK, _here(context, newest)))

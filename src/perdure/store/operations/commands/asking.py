@@ -9,23 +9,31 @@ from perdure.domain.ids import SessionId
 from perdure.domain.inbound.commands import Given
 from perdure.domain.inbound.updates import UpdateEffect
 from perdure.domain.journal.events import AssistantSaid, ToolFinished, TurnSettled, TurnStarted
+from perdure.domain.kinds import TurnKind
 from perdure.domain.text import sentence
-from perdure.domain.turn.endings import Audience, reached, told
+from perdure.domain.turn.endings import Audience, reached, visible_reason
 from perdure.domain.turn.errands import plain_line
 from perdure.domain.turn.standing import SessionStanding
 from perdure.ports.records.history import Explanation
 from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.commands.spending import context_of
+from perdure.store.operations.commands.thinking import effort_here
 from perdure.store.operations.delivery import operators
 from perdure.store.operations.reading import explaining, history, search
 from perdure.store.operations.sessions.scopes import asked_from
 from perdure.store.operations.turn_context import TurnContext
-from perdure.store.statement import Op, many
+from perdure.store.statement import Op, many, one
 
-# Finds the newest sessions of a conversation.
+# Finds the sessions of a conversation that were active last. `/resume N` counts in this order.
 _SESSIONS = """
     SELECT id, title, state, last_seq, active_at FROM sessions
-    WHERE conversation_id = $1 AND kind = '' ORDER BY active_at DESC, id DESC LIMIT 10"""
+    WHERE conversation_id = $1 AND kind = '' ORDER BY active_at DESC, id DESC LIMIT $2"""
+# Counts the background requests of a conversation that are not answered yet.
+_BACKGROUND = f"""
+    SELECT count(*) FROM sessions s JOIN turns t ON t.session_id = s.id
+    WHERE s.conversation_id = $1 AND s.kind = '{TurnKind.BACKGROUND}' AND t.outcome IS NULL"""
+# How many sessions are listed.
+LISTED: Final = 10
 RESTARTING: Final = "Restarting: what runs is finished first. You will be told here."
 NOT_ALL: Final = "Not everything is in the index yet; ask again in a moment."
 # How many messages a search adds to the index first. This transaction blocks other writers, so
@@ -46,19 +54,29 @@ class _Session(NamedTuple):
 
 
 def status(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """Say whether a turn runs here, what waits, and which agent answers."""
+    """Say whether a turn runs here, what waits, which agent answers with which model, and how full
+    the model's window is."""
     place = context.place
     turns = yield from history.open_turns(context.session)
     standing = SessionStanding(session=context.session, head=place.head, open_turns=turns)
     lines = [
         f"{standing.state}, {standing.queued} waiting; session {context.session}",
-        f"agent {context.menu.answering(place.agent)}"
+        f"agent {context.menu.in_words(context.menu.answering(place.agent))}"
         + (f", persona {place.persona}" if place.persona else ""),
     ]
+    lines.append(effort_here(context))
+    if beside := (yield from one(int, _BACKGROUND, context.conversation)):
+        lines.append(f"{beside} in the background; /stop all stops that too")
     tokens = yield from context_of(place.head)
     if tokens:
-        lines.append(f"about {tokens:,} tokens of context")
+        lines.append(f"about {tokens:,} tokens of context{_share(context, tokens)}")
     return CommandResult("\n".join(lines))
+
+
+def _share(context: TurnContext, tokens: int) -> str:
+    """Return how much of the window of the agent's model these tokens take, in words."""
+    window = context.menu.offer(context.place.agent).context_tokens
+    return f", {tokens / window:.0%} of the {window:,} that the model takes" if window else ""
 
 
 def sessions(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -66,10 +84,18 @@ def sessions(context: TurnContext, given: Given) -> Op[CommandResult]:
     if given.arguments:
         return (yield from _search(context, given.arguments))
     lines = []
-    for each in (yield from many(_Session, _SESSIONS, context.conversation)):
+    found = yield from many(_Session, _SESSIONS, context.conversation, LISTED)
+    for number, each in enumerate(found, start=1):
         live = "here" if each.id == context.session else each.state
-        lines.append(f"{each.id}  {each.title or '(no title)'}  {each.events} events, {live}")
-    return CommandResult("\n".join([*lines, "/resume SESSION goes back to one."]))
+        named = each.title or "(no title)"
+        lines.append(f"{number}. {named}  {each.id}, {each.events} events, {live}")
+    return CommandResult("\n".join([*lines, "/resume and a number goes back to one."]))
+
+
+def listed_at(context: TurnContext, number: int) -> Op[SessionId | None]:
+    """Return the session that the list shows at this number now, or None if there is none."""
+    found = yield from many(_Session, _SESSIONS, context.conversation, LISTED)
+    return found[number - 1].id if 1 <= number <= len(found) else None
 
 
 def _search(context: TurnContext, words: str) -> Op[CommandResult]:
@@ -126,7 +152,8 @@ def _told(found: Explanation, audience: Audience) -> list[str]:
                 lines.append(f"agent {agent or '-'}: {read:,} tokens read, {wrote:,} written")
                 lines += reached(settled, audience)
                 lines += filter(
-                    None, [told(settled.outcome, settled.reason, settled.detail, audience)]
+                    None,
+                    [visible_reason(settled.outcome, settled.reason, settled.detail, audience)],
                 )
             case _:
                 pass

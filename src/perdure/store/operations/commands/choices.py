@@ -1,5 +1,7 @@
 """Handles commands that choose something for one conversation."""
 
+from typing import Final
+
 from perdure.domain.inbound.commands import Given
 from perdure.store.operations.commands.command_result import (
     STOPPED_TOO,
@@ -10,6 +12,8 @@ from perdure.store.operations.commands.command_result import (
 from perdure.store.operations.turn_context import TurnContext
 from perdure.store.statement import Op, run
 
+# How many agents are offered as buttons; all of them are named in the text.
+CHOICES_MAX: Final = 8
 # Stores which agent answers in a conversation.
 _AGENT = "UPDATE conversations SET agent = $1 WHERE id = $2"
 # Stores which persona was chosen for a conversation.
@@ -22,9 +26,11 @@ def agent(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Choose the agent that answers here, and stop the running turn; without a name, list the
     agents."""
     menu, wanted = context.menu, given.arguments
-    offered = f"Available: {', '.join(menu.agents)}."
+    offered = f"Available: {', '.join(map(menu.in_words, menu.agents))}."
     if not wanted:
-        return CommandResult(f"{_answering(context)} {offered}")
+        others = [name for name in menu.agents if name != menu.answering(context.place.agent)]
+        choices = tuple(f"/{given.name} {name}" for name in others[:CHOICES_MAX])
+        return CommandResult(f"{_answering(context)} {offered}", choices=choices)
     if wanted not in menu.agents:
         return CommandResult(f"There is no agent {wanted!r}. {offered}")
     running = started(context)

@@ -8,7 +8,7 @@ from perdure.domain.inbound.updates import UpdateEffect
 from perdure.domain.journal.events import Recorded, TurnQueued
 from perdure.domain.kinds import UNASKED
 from perdure.domain.outcomes import Outcome
-from perdure.domain.turn.turn import State
+from perdure.domain.turn.turn import AT_WORK, State
 from perdure.ports.turns.turns import Claimed
 from perdure.store.operations.turn_context import LockedTurn, TurnContext
 from perdure.store.operations.turns.endings import Closing, end_turn, locked
@@ -22,7 +22,8 @@ STOPPED_TOO: Final = "What was running is stopped; /retry asks again."
 class CommandResult(NamedTuple):
     """Holds what a command did: the answer, the appended events, the turns it ended, the turn it
     queued or spoke to, and the new session or conversation if that has changed. `moved` lists
-    conversations that continue in another session now."""
+    conversations that continue in another session now. `choices` are commands to offer as buttons
+    under the answer."""
 
     reply: str
     recorded: list[Recorded] = []  # noqa: RUF012 - never changed
@@ -33,6 +34,7 @@ class CommandResult(NamedTuple):
     claimed: Claimed | None = None
     conversation: ConversationId | None = None
     moved: tuple[tuple[ConversationId, SessionId], ...] = ()
+    choices: tuple[str, ...] = ()
 
 
 def started(context: TurnContext) -> tuple[TurnId, ...]:
@@ -56,7 +58,7 @@ def end(
         found = yield from locked(turn)
         if found is None or found.state == State.SETTLED:
             continue
-        is_cut = found.attempts and found.state not in (State.RUNNING, State.WAITING)
+        is_cut = found.attempts and found.state not in AT_WORK
         closing = cut if is_cut else STOPPED
         recorded += yield from end_turn(turn, found, closing, context.stamp)
     return recorded

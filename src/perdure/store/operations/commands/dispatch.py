@@ -10,7 +10,7 @@ from typing import Final
 from perdure.domain.ids import PrincipalId
 from perdure.domain.inbound.commands import COMMANDS, Given, help_text
 from perdure.domain.inbound.updates import Accepted
-from perdure.domain.journal.events import CommandTaken
+from perdure.domain.journal.session_events import CommandTaken
 from perdure.ports.people.principals import Principal
 from perdure.ports.turns.inbox import Reception
 from perdure.store.operations import journal
@@ -22,6 +22,7 @@ from perdure.store.operations.commands import (
     memories,
     rotation,
     spending,
+    thinking,
     turn_control,
     views,
 )
@@ -47,6 +48,7 @@ _HANDLERS: Final[Mapping[str, Callable[[TurnContext, Given], Op[CommandResult]]]
     "background": turn_control.background,
     "agent": choices.agent,
     "persona": choices.persona,
+    "think": thinking.think,
     "continue": turn_control.go_on,
     "home": choices.home,
     "link": linking.link,
@@ -74,6 +76,7 @@ def take(context: TurnContext, given: Given) -> Op[Reception]:
         message=context.fresh.message,
         reply=taken.reply,
         turn=taken.turn if is_here else None,
+        choices=taken.choices,
     )
     at = context.stamp.at
     recorded = yield from journal.append(session, [event], at=at)
@@ -81,7 +84,7 @@ def take(context: TurnContext, given: Given) -> Op[Reception]:
         session,
         None,
         context.fresh.message,
-        PartText(taken.reply),
+        PartText(taken.reply, choices=taken.choices),
         context.stamp,
         to=context.place.via or context.conversation,
     )
@@ -94,6 +97,7 @@ def take(context: TurnContext, given: Given) -> Op[Reception]:
         ended=taken.ended,
         command=given.name,
         reply=taken.reply,
+        choices=taken.choices,
         recorded=(*taken.recorded, *recorded),
         moved=taken.moved,
     )

@@ -12,13 +12,13 @@ from perdure.domain.journal.attachments import as_fetched, asked_again, places_o
 from perdure.domain.journal.events import (
     AnyEvent,
     Attachment,
-    HeadMoved,
     MessageJoined,
     Recorded,
     SteerTaken,
     TurnAmended,
     TurnQueued,
 )
+from perdure.domain.journal.session_events import HeadMoved
 from perdure.domain.kinds import UNASKED, TurnKind
 from perdure.store.operations import journal
 from perdure.store.operations.commands.command_result import (
@@ -165,6 +165,7 @@ def ask_again(
         tools=first.tools,
         options=first.options,
         persona=context.place.persona,
+        effort=context.place.effort,
         origin=head,
         by=first.by,
         sender=first.sender,

@@ -18,7 +18,7 @@ from perdure.store.operations.addresses import address_of
 from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.people import wrong_codes
-from perdure.store.operations.people.access import digest
+from perdure.store.operations.people.access import code_digest
 from perdure.store.operations.sessions import moves
 from perdure.store.operations.turn_context import TurnContext
 from perdure.store.statement import Op, many, one, run
@@ -117,7 +117,7 @@ def _offer(context: TurnContext) -> Op[CommandResult]:
     yield from run(_VOID, context.conversation, stamp.at)
     yield from run(
         _OFFER,
-        digest(code), context.conversation, context.update.principal, stamp.at + CODE_MS,
+        code_digest(code), context.conversation, context.update.principal, stamp.at + CODE_MS,
     )  # fmt: skip
     linked = yield from _linked_here(context.conversation)
     known = f"\n{_names(linked)}: linked to here already. /link off ends that." if linked else ""
@@ -132,7 +132,7 @@ def _use(context: TurnContext, typed: str) -> Op[CommandResult]:
     stamp, who = context.stamp, context.update.principal
     if (yield from wrong_codes.are_too_many("link", who, WRONG_MAX, at=stamp.at)):
         return CommandResult(TOO_OFTEN)
-    code = digest(typed.translate(_MISREAD))
+    code = code_digest(typed.translate(_MISREAD))
     offered = yield from one(ConversationId, _OFFERED, code, stamp.at)
     if offered is None:
         yield from wrong_codes.note("link", who, stamp)

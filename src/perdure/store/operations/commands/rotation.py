@@ -6,11 +6,9 @@ session.
 """
 
 from perdure.domain.ids import SessionId, TurnId
-from perdure.domain.inbound.commands import Given
-from perdure.domain.inbound.commands import given as command_in
-from perdure.domain.journal.events import (
-    AnyEvent,
-    Recorded,
+from perdure.domain.inbound.commands import Given, command_in
+from perdure.domain.journal.events import AnyEvent, Recorded
+from perdure.domain.journal.session_events import (
     SessionClosed,
     SessionOpened,
     SessionResumed,
@@ -19,6 +17,7 @@ from perdure.domain.journal.events import (
 from perdure.domain.kinds import TurnKind
 from perdure.domain.turn.errands import TITLE_MAX, plain_line
 from perdure.store.operations import journal
+from perdure.store.operations.commands.asking import listed_at
 from perdure.store.operations.commands.command_result import CommandResult, end_all, ids, started
 from perdure.store.operations.sessions.sessions import make_live, open_session
 from perdure.store.operations.turn_context import TurnContext
@@ -62,7 +61,7 @@ def new(context: TurnContext, given: Given) -> Op[CommandResult]:
     recorded += yield from _titled(context, session, given.arguments)
     recorded += yield from _remember(context, session)
     about = f" about {short}" if (short := _short(given.arguments)) else ""
-    reply = f"A new session{about}.{_stopped(ended)} /resume goes back."
+    reply = f"A new session{about}.{_stopped(ended)}{_kept_effort(context)} /resume goes back."
     return CommandResult(reply, recorded, ended, session=session)
 
 
@@ -80,12 +79,9 @@ def branch(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 def resume(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Make an earlier session the live one again: the named one, or the one that was left last."""
-    if given.arguments:
-        target = yield from one(
-            SessionId, _NAMED, context.conversation, context.session, given.arguments
-        )
-    else:
-        target = yield from _earlier(context)
+    target = yield from (_meant(context, given.arguments) if given.arguments else _earlier(context))
+    if target == context.session:
+        return CommandResult("That session is the one you are in.")
     if target is None:
         named = plain_line(given.arguments)
         known = f"There is no other session {named} here." if named else ""
@@ -101,6 +97,17 @@ def resume(context: TurnContext, given: Given) -> Op[CommandResult]:
     recorded += yield from errands.bring_unsaid(ended, target, context.stamp)
     reply = f"Back in session {target}{title}.{_stopped(ended)}"
     return CommandResult(reply, recorded, ended, session=target)
+
+
+def _meant(context: TurnContext, words: str) -> Op[SessionId | None]:
+    """Return the session with this id or title, or the one with this number in the list that
+    `/sessions` shows. Returns None if there is none."""
+    here = (context.conversation, context.session)
+    named = yield from one(SessionId, _NAMED, *here, words)
+    is_number = words.isascii() and words.isdigit() and len(words) < 4
+    if named is not None or not is_number:
+        return named
+    return (yield from listed_at(context, int(words)))
 
 
 def _earlier(context: TurnContext) -> Op[SessionId | None]:
@@ -212,6 +219,12 @@ def _short(title: str) -> str:
 def _head(context: TurnContext) -> TurnId | None:
     """Return the session's head after the started turn was stopped."""
     return next(iter(started(context)), context.place.head)
+
+
+def _kept_effort(context: TurnContext) -> str:
+    """Return in words that how much the model reasons stays as it was chosen, if it was."""
+    effort = context.place.effort
+    return f" Thinking stays {effort}, as /think set it." if effort else ""
 
 
 def _stopped(ended: tuple[TurnId, ...]) -> str:

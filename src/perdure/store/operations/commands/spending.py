@@ -5,7 +5,8 @@ from typing import NamedTuple
 from perdure.domain.ids import TurnId
 from perdure.domain.inbound.commands import Given
 from perdure.domain.journal.codec import decode
-from perdure.domain.journal.events import AnyEvent, Compacted
+from perdure.domain.journal.events import AnyEvent
+from perdure.domain.journal.session_events import Compacted
 from perdure.domain.people.budgets import day_of
 from perdure.domain.people.prices import money_text
 from perdure.store.operations.commands.command_result import CommandResult
@@ -62,7 +63,7 @@ class _SpentTotal(NamedTuple):
         return f", {self.people:,} people" if self.people > 1 else ""
 
     def __str__(self) -> str:
-        if not self.turns:
+        if not (self.turns or self.input_tokens or self.output_tokens):
             return "nothing"
         cached = self.cached_tokens / max(self.input_tokens, 1)
         turns = "1 turn" if self.turns == 1 else f"{self.turns:,} turns"
@@ -83,7 +84,8 @@ class _SpentTotal(NamedTuple):
 
 
 def usage(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """Say what was spent here and by this person, without turns that still run."""
+    """Say what was spent here and by this person, without attempts that still run. A turn
+    counts once it is over."""
     today = day_of(context.stamp.at)
     here, person = context.conversation, context.update.principal
     here_today = yield from _spent(_OF_CONVERSATION, here, today)

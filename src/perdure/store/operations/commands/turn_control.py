@@ -23,12 +23,13 @@ from perdure.store.operations.turn_context import TurnContext
 from perdure.store.operations.turns import errands, queueing
 from perdure.store.operations.turns.recovery import requeue
 from perdure.store.operations.turns.turns import STOPPED
-from perdure.store.statement import Op, many
+from perdure.store.statement import Op, many, sql_list
 
 # Finds the unfinished errands of a conversation that people may stop.
-_ERRANDS = """
+_ERRANDS = f"""
     SELECT t.id FROM sessions s JOIN turns t ON t.session_id = s.id
-    WHERE s.conversation_id = $1 AND s.kind IN ('background', 'summary') AND t.outcome IS NULL
+    WHERE s.conversation_id = $1 AND s.kind IN {sql_list((TurnKind.BACKGROUND, TurnKind.SUMMARY))}
+      AND t.outcome IS NULL
     ORDER BY s.opened_at DESC, s.id DESC"""
 
 # The words, in the person's name, of a turn that continues a cut-off answer.
@@ -141,6 +142,7 @@ def background(context: TurnContext, given: Given) -> Op[CommandResult]:
         text=given.arguments,
         agent=place.agent,
         persona=place.persona,
+        effort=place.effort,
         attachments=context.update.attachments,
         reason="command",
         traits=context.update.traits,

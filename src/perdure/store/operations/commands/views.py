@@ -1,14 +1,25 @@
 """Handles `/compact`, which changes what the model is told of older turns."""
 
+from typing import Final
+
+from perdure.domain.ids import TurnId
 from perdure.domain.inbound.commands import Given
-from perdure.domain.journal.events import CompactionDropped, TurnQueued
+from perdure.domain.journal.events import TurnQueued
+from perdure.domain.journal.session_events import CompactionDropped
 from perdure.domain.kinds import TurnKind
+from perdure.domain.people.menu import AgentOffer
+from perdure.domain.prompt.compaction import KEEP_SHARE, KEEP_TURNS_MAX
+from perdure.domain.prompt.portions import divided_at, tokens_told
 from perdure.store.operations import journal
 from perdure.store.operations.commands.command_result import CommandResult
+from perdure.store.operations.reading import chains
 from perdure.store.operations.sessions import compaction
 from perdure.store.operations.turn_context import TurnContext
 from perdure.store.operations.turns import errands
 from perdure.store.statement import Op
+
+# The share of a window above which a conversation leaves no room for an answer.
+FULL_SHARE: Final = 0.8
 
 
 def compact(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -19,7 +30,7 @@ def compact(context: TurnContext, given: Given) -> Op[CommandResult]:
     offer = context.menu.offer(place.agent)
     upto = None
     if place.head is not None:
-        upto = yield from compaction.choose(place.head, keep_tokens=offer.keep_tokens)
+        upto = yield from _chosen(place.head, offer)
     if upto is None:
         return CommandResult("There is nothing to compact yet.")
     if (yield from errands.is_running(context.session, TurnKind.SUMMARY)):
@@ -33,6 +44,7 @@ def compact(context: TurnContext, given: Given) -> Op[CommandResult]:
         context.fresh.message,
         text=given.arguments,
         agent=offer.compact_agent or place.agent,
+        stand_in=context.menu.answering(place.agent) if offer.compact_agent else "",
         reason="command",
         traits=context.update.traits,
     )
@@ -41,6 +53,19 @@ def compact(context: TurnContext, given: Given) -> Op[CommandResult]:
     assert isinstance(queued, TurnQueued)
     reply = "Compacting; you will be told here. Go on meanwhile, or /stop it."
     return CommandResult(reply, recorded, turn=queued.turn)
+
+
+def _chosen(head: TurnId, offer: AgentOffer) -> Op[TurnId | None]:
+    """Return the turn to compact up to, or None if there is nothing to compact. If so few turns are
+    left that all of them would stay, and the model cannot read them, fewer stay."""
+    last = yield from compaction.choose(head, keep_tokens=offer.keep_tokens)
+    if last is not None:
+        return last
+    chain = yield from chains.window(head, limit=KEEP_TURNS_MAX + 1)
+    window = int(offer.keep_tokens / KEEP_SHARE)
+    if tokens_told(chain, upto=head) <= window * FULL_SHARE:
+        return None
+    return divided_at(chain, keep_tokens=offer.keep_tokens, again=True)
 
 
 def _drop(context: TurnContext) -> Op[CommandResult]:

@@ -7,7 +7,7 @@ from perdure.domain.delivery import DELETIONS, REPLY, PartState
 from perdure.domain.ids import ConversationId, PartId, SessionId, TurnId
 from perdure.domain.waits import AT_ONCE
 from perdure.store.operations.delivery.outbox import DeliveryLine, PartText, put, record
-from perdure.store.operations.delivery.part_rows import choices_of, progress_of
+from perdure.store.operations.delivery.part_rows import choices_of, part_progress
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, many, one, run
 
@@ -52,15 +52,19 @@ class _Spare(NamedTuple):
 def divide(part: PartId, texts: Sequence[str], stamp: Stamp, *, attempt: int) -> Op[None]:
     """Divide a part whose text is too long for its platform into several. The further pieces go
     into bubbles that would be deleted, then directly behind the part, the last one with the
-    buttons; what was added to the line meanwhile comes after all of them. One transaction: after a
-    crash there is either the whole part or all its pieces."""
+    buttons; what was added to the line meanwhile comes after all of them. Does nothing if the part
+    is pending: it was divided and the answer was lost, or it was released and is taken again. One
+    transaction: after a crash there is either the whole part or all its pieces."""
+    now = yield from part_progress(part)
+    if now is not None and now.state == PartState.PENDING:
+        return
     whole = yield from one(_Whole, _WHOLE, part)
     assert whole is not None
     at = stamp.at
     yield from record(
         part, PartState.PENDING, receipt="", error="", due_at=AT_ONCE, at=at, attempt=attempt
     )
-    now = yield from progress_of(part)
+    now = yield from part_progress(part)
     if now is None or now.state != PartState.PENDING:
         return  # it was withdrawn meanwhile
     yield from run(_SHORTEN, texts[0], part)

@@ -11,7 +11,7 @@ from perdure.domain.ids import NodeId, PartId
 from perdure.domain.waits import TOLERANCE_MS
 from perdure.ports.delivery.outbox import Part, Rivals
 from perdure.store.drivers.dialect import Dialect
-from perdure.store.operations.delivery.part_rows import PART, PartRow, part_of, progress_of
+from perdure.store.operations.delivery.part_rows import PART, PartRow, part_of, part_progress
 from perdure.store.statement import Op, exists, many, run
 
 # Reads the parts of an adapter whose owner is gone, and those in doubt whose time has come. The
@@ -52,7 +52,7 @@ def stranded(dialect: Dialect, adapter: str, node: NodeId, *, at: int) -> Op[lis
 
 def doubt(part: PartId, *, error: str, due_at: int, attempt: int) -> Op[None]:
     """Leave a part in doubt until `due_at`. Raises `Conflict` if its fate is settled already."""
-    now = yield from progress_of(part)
+    now = yield from part_progress(part)
     state, attempts = (now.state, now.attempts) if now else (None, None)
     if (state, attempts) != (PartState.ATTEMPTING, attempt):
         raise Conflict(f"part {part} is {state} (try {attempts}) and its fate is settled")

@@ -17,9 +17,9 @@ from perdure.domain.ids import ConversationId, MediaId, NodeId, PartId, SessionI
 from perdure.domain.waits import AT_ONCE, TOLERANCE_MS, due_at, is_ahead
 from perdure.ports.delivery.outbox import Part
 from perdure.store.operations.delivery import part_rows
-from perdure.store.operations.delivery.part_rows import PART, PartRow, part_of, progress_of
+from perdure.store.operations.delivery.part_rows import PART, PartRow, part_of, part_progress
 from perdure.store.operations.turn_context import Stamp
-from perdure.store.statement import Op, RaceLost, exists, many, one, row, run
+from perdure.store.statement import Op, RaceLost, exists, many, one, run
 
 # Finds the conversation in which a turn is answered: the linked one it came from, or its session's.
 _VIA = """
@@ -127,6 +127,10 @@ _NEXT_DOUBT = f"""
 _OWNED = "the platform calls it {}, which is another part; look whether both are to be seen"
 
 
+class _NextPlace(NamedTuple):
+    place: int | None
+
+
 class PartText(NamedTuple):
     """Holds the content of one part to be added to the outbox."""
 
@@ -211,7 +215,8 @@ def _end_of(conversation: ConversationId) -> Op[_End]:
 def _places_behind(conversation: ConversationId, place: int, count: int) -> Op[list[int]]:
     """Return `count` places between this one and the next in line. Returns none if there are not
     enough, or if nothing follows."""
-    (following,) = (yield from row(_NEXT_PLACE, conversation, place)) or (None,)
+    found = yield from one(_NextPlace, _NEXT_PLACE, conversation, place)
+    following = found.place if found else None
     room = following - place - 1 if following is not None else 0
     return [place + nth for nth in range(1, count + 1)] if room >= count else []
 
@@ -265,7 +270,7 @@ def _completed(part: Part, target: PartId | None) -> Op[Part]:
     arrived."""
     if target is None:
         return (yield from with_answered(part))
-    found = yield from progress_of(target)
+    found = yield from part_progress(target)
     assert found is not None
     if part.step is DeliveryStep.EDIT and found.state != PartState.SENT:
         yield from _make_post(part.id)
@@ -305,7 +310,7 @@ def record(  # noqa: PLR0913 - all that is known of a try
     """Record the result of an attempt. Raises `Conflict` if the part is in another state or
     attempt; the same result again does nothing. If another part has this receipt already, the part
     becomes unknown. If its turn was taken back, a part that would be tried again is withdrawn."""
-    now = yield from progress_of(part)
+    now = yield from part_progress(part)
     if now is None:
         raise NotFound(f"there is no part {part}")
     if (state, receipt) == (now.state, now.receipt):
@@ -331,7 +336,7 @@ def post_instead(part: PartId, *, error: str, at: int, attempt: int) -> Op[None]
 def defer(part: PartId, *, due_at: int, at: int, attempt: int) -> Op[None]:
     """Release a part that was not tried, until `due_at`. Raises `Conflict` if this attempt has
     ended."""
-    now = yield from progress_of(part)
+    now = yield from part_progress(part)
     state, attempts = (now.state, now.attempts) if now else (None, None)
     if (state, attempts) == (PartState.PENDING, attempt - 1):
         return  # repeated after a lost answer

@@ -84,7 +84,7 @@ def choices_of(column: str) -> tuple[str, ...]:
     return msgspec.json.decode(column, type=tuple[str, ...]) if column else ()
 
 
-def progress_of(part: PartId) -> Op[_PartProgress | None]:
+def part_progress(part: PartId) -> Op[_PartProgress | None]:
     """Return how far a part has come, and lock it until the transaction ends."""
     return (yield from one(_PartProgress, _PROGRESS, part))
 

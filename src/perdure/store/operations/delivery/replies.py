@@ -79,28 +79,33 @@ class _Placed(NamedTuple):
     session: SessionId
 
 
+class FinalWords(NamedTuple):
+    """Holds what a turn says in the end: the parts of its text, its files, and the commands to
+    offer as buttons under the last part."""
+
+    parts: Sequence[str]
+    files: Sequence[MediaId]
+    choices: tuple[str, ...] = ()
+
+
 def put_reply(
-    session: SessionId,
-    turn: TurnId,
-    parts: Sequence[str],
-    files: Sequence[MediaId],
-    stamp: Stamp,
-    *,
-    delay_ms: int = 0,
+    session: SessionId, turn: TurnId, final: FinalWords, stamp: Stamp, *, delay_ms: int = 0
 ) -> Op[None]:
     """Add the final words of a turn. Each part replaces the bubble that has shown it so far, if
     there is one. Surplus bubbles are deleted, and files come last. Parts that went ahead stay."""
     ahead = yield from went_ahead(turn)
-    stands = sum(takewhile(bool, map(eq, ahead, parts)))
+    stands = sum(takewhile(bool, map(eq, ahead, final.parts)))
     shown = yield from _parts_of(f"{turn}{BUBBLES}")
     bubbles = {each.number: each.id for each in shown if each.state in _MAY_SHOW}
     conversation = yield from conversation_of(session, turn)
     line = DeliveryLine(conversation, session, turn, f"{turn}{REPLY}")
     words = []
-    for index, text in enumerate(parts[stands:], len(ahead)):
+    for index, text in enumerate(final.parts[stands:], len(ahead)):
         target = bubbles.pop(index, None)
         words.append(PartText(text, DeliveryStep.EDIT if target else DeliveryStep.POST, target))
-    words += [PartText("", DeliveryStep.UPLOAD, media=media) for media in files]
+    if words:
+        words[-1] = words[-1]._replace(choices=final.choices)
+    words += [PartText("", DeliveryStep.UPLOAD, media=media) for media in final.files]
     yield from put(line, words, stamp, first=len(ahead), delay_ms=delay_ms)
     surplus = [PartText("", DeliveryStep.DELETE, bubble) for bubble in bubbles.values()]
     yield from put(line._replace(message=f"{turn}{DELETIONS}"), surplus, stamp)
@@ -166,7 +171,7 @@ def put_whole(
         return
     ahead = yield from went_ahead(turn)
     parts = [*ahead, rest_of(text, ahead)]
-    yield from put_reply(session, turn, parts, files, stamp, delay_ms=delay_ms)
+    yield from put_reply(session, turn, FinalWords(parts, files), stamp, delay_ms=delay_ms)
 
 
 def bubble(lease: TurnLease, index: int, text: str, stamp: Stamp) -> Op[Bubble | None]:

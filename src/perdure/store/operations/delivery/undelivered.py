@@ -2,8 +2,8 @@
 operators.
 
 The notice is written in the transaction that records the failure, so a crash loses neither. A place
-that takes nothing any more fails with every part, so about one conversation people are told at most
-once an hour. A notice that fails is never reported itself.
+that takes nothing any more fails with every part, so about one conversation the operators, and each
+person, are told at most once an hour. A notice that fails is never reported itself.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from perdure.domain.delivery import WITHDRAWN, DeliveryStep, PartState
 from perdure.domain.ids import ConversationId, MessageId, PartId, PrincipalId, SessionId
 from perdure.domain.journal.events import NoticePosted, Recorded
-from perdure.domain.text import one_line, sentence
+from perdure.domain.text import harmless_line, sentence
 from perdure.ports.delivery.outbox import Expired
 from perdure.store.operations import journal
 from perdure.store.operations.delivery import operators, outbox
@@ -31,9 +31,17 @@ _PART = """
     FROM outbox o JOIN conversations c ON c.id = o.conversation_id
     LEFT JOIN turns t ON t.id = o.turn_id LEFT JOIN media m ON m.id = o.media_id
     WHERE o.id = $1"""
-# Finds a part of the conversation that people were told about since then.
-_IS_TOLD = "SELECT 1 FROM outbox WHERE conversation_id = $1 AND told_at > $2 LIMIT 1"
-# Records that people were told about a part.
+# Finds when the operators were told about a conversation, if that was after an instant.
+_OPERATORS_TOLD = """
+    SELECT MAX(told_at) FROM outbox WHERE conversation_id = $1 AND told_at > $2"""
+# Finds a lost part of the same person and conversation that they were told about since then.
+_IS_PERSON_TOLD = """
+    SELECT 1 FROM outbox o JOIN conversations c ON c.id = o.conversation_id
+    LEFT JOIN turns t ON t.id = o.turn_id
+    WHERE o.conversation_id = $1 AND o.told_at > 0 AND o.changed_at > $2
+      AND o.state IN ('failed', 'expired') AND COALESCE(t.principal_id, c.principal_id) = $3
+    LIMIT 1"""
+# Records that people were told about a part, and when the operators were told last.
 _TOLD = "UPDATE outbox SET told_at = $1 WHERE id = $2"
 # Marks a notice as told, so that its own failure is not reported.
 _IS_TELLING = "UPDATE outbox SET told_at = 0 WHERE message_id = $1"
@@ -72,20 +80,24 @@ class _Lost(NamedTuple):
     @property
     def where(self) -> str:
         """Return where the part was to be seen, in words."""
-        label = one_line(self.label)
+        label = harmless_line(self.label)
         return f"{label} ({self.adapter})" if label else f"{self.adapter}:{self.place}"
 
     @property
     def what(self) -> str:
         """Return what was lost, in words."""
         if self.file:
-            return f"The file {one_line(self.file)}"
+            return f"The file {harmless_line(self.file)}"
         return f"My message to you in {self.where}"
 
     @property
     def happened(self) -> str:
         """Return what became of it, in words."""
         return _HAPPENED[PartState(self.state)]
+
+
+class _Told(NamedTuple):
+    at: int | None
 
 
 class _Way(NamedTuple):
@@ -128,27 +140,40 @@ def _tell(part: PartId, stamp: Stamp) -> Op[list[Recorded]]:
     is_final = lost.state in _HAPPENED and lost.step in _FINAL and lost.error != WITHDRAWN
     if not is_final or lost.told_at is not None:
         return []
-    if (yield from exists(_IS_TOLD, lost.conversation, stamp.at - AGAIN_MS)):
+    since = stamp.at - AGAIN_MS
+    told = yield from one(_Told, _OPERATORS_TOLD, lost.conversation, since)
+    operators_told_at = told.at if told else None
+    is_for_person = not (yield from _knows(lost, since))
+    if operators_told_at is not None and not is_for_person:
         return []
-    yield from run(_TOLD, stamp.at, part)
+    yield from run(_TOLD, operators_told_at or stamp.at, part)
     homes = [_Way(home, session) for home, session in (yield from operators.homes())]
     homes = [each for each in homes if each.conversation != lost.conversation]
-    recorded = yield from _post(
-        homes,
-        f"⚠️ A message to {lost.where} {lost.happened}: {sentence(lost.error)} `perdure parked "
-        f"show {part}` tells more. You are told of this conversation once an hour at most.",
-        stamp,
-    )
-    others = [each for each in (yield from _ways(lost)) if each not in homes]
-    text = f"⚠️ {lost.what} {lost.happened}, so you do not see it there."
-    return recorded + (yield from _post(others, text, stamp))
+    recorded: list[Recorded] = []
+    if operators_told_at is None:
+        text = (
+            f"⚠️ A message to {lost.where} {lost.happened}: {sentence(lost.error)} `perdure parked "
+            f"show {part}` tells more. You are told of this conversation once an hour at most."
+        )
+        recorded += yield from _post(homes, text, stamp)
+    if is_for_person:
+        others = [each for each in (yield from _ways(lost)) if each not in homes]
+        text = f"⚠️ {lost.what} {lost.happened}, so you do not see it there."
+        recorded += yield from _post(others, text, stamp)
+    return recorded
+
+
+def _knows(lost: _Lost, since: int) -> Op[bool]:
+    """Tell whether the person knows of other losses in the conversation. They are not told of a
+    part that may have arrived: they may have read it."""
+    if lost.state == PartState.UNKNOWN:
+        return True
+    return (yield from exists(_IS_PERSON_TOLD, lost.conversation, since, lost.principal))
 
 
 def _ways(lost: _Lost) -> Op[list[_Way]]:
     """Return where the person can be told. If a file was refused, words may still be accepted in
-    the same place. Of a part that may have arrived they are not told: they may have read it."""
-    if lost.state == PartState.UNKNOWN:
-        return []
+    the same place."""
     if lost.step == DeliveryStep.UPLOAD:
         return [_Way(lost.conversation, lost.session)]
     return (yield from many(_Way, _ELSEWHERE, lost.principal, lost.adapter, lost.place))

@@ -74,6 +74,6 @@ def fetch_of(found: FetchRow) -> Fetch:
     )
 
 
-def progress_of(fetch: Fetch) -> Op[FileProgress | None]:
+def fetch_progress(fetch: Fetch) -> Op[FileProgress | None]:
     """Return how far a file has come, and lock it until the transaction ends."""
     return (yield from one(FileProgress, _STATE, fetch.id))

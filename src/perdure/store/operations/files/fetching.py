@@ -37,7 +37,7 @@ from perdure.store.operations.files.fetch_rows import (
     FetchRow,
     FileProgress,
     fetch_of,
-    progress_of,
+    fetch_progress,
 )
 from perdure.store.operations.people import quotas
 from perdure.store.operations.turn_context import Stamp
@@ -76,10 +76,13 @@ _ONE_LESS = "UPDATE turns SET fetching = fetching - 1 WHERE id = $1"
 _AGAIN = """
     UPDATE fetches SET state = 'pending', node_id = NULL, error = $1, due_at = $2, changed_at = $3
     WHERE id = $4 AND state = 'attempting' AND attempts = $5"""
-# Releases what a node has taken.
+# Locks the files that a node has taken.
+_TAKEN = """
+    SELECT id, attempts FROM fetches WHERE state = 'attempting' AND node_id = $1 FOR UPDATE"""
+# Releases a file, so that it can be taken again at once.
 _RELEASE = f"""
     UPDATE fetches SET state = 'pending', node_id = NULL, due_at = {AT_ONCE}, changed_at = $1
-    WHERE state = 'attempting' AND node_id = $2 RETURNING id"""
+    WHERE id = $2"""
 # Reads the files whose owner is gone. The node that asks counts as alive, even if its lease has run
 # out.
 _STRANDED = (
@@ -127,6 +130,13 @@ class _Told(NamedTuple):
 
     state: str
     is_told: int
+
+
+class _Taken(NamedTuple):
+    """Names an attempt at a file that a node has taken."""
+
+    id: str
+    attempts: int
 
 
 class _Due(NamedTuple):
@@ -183,6 +193,7 @@ def done(
         return []  # repeated after a lost answer
     try:
         size = 0 if fetch.attachment.media else found.size
+        size += found.fitted.size if found.fitted else 0
         yield from quotas.insist_on_file(quota, fetch.principal, size, is_loose=False)
     except OverQuota as error:
         return (yield from _lose_and_tell(fetch, turn, error.message, stamp))
@@ -203,6 +214,8 @@ def _bring(
             id=media_id, mime=found.mime, name=found.name, size=found.size, digest=found.digest
         )
         kept = (yield from media.put(row_of_it, fetch.principal, at=stamp.at)).id
+    if found.fitted is not None:
+        yield from media.fit(kept, found.fitted)
     fetched = MediaFetched(
         turn=fetch.turn,
         message=fetch.message,
@@ -214,6 +227,7 @@ def _bring(
         text=found.reading.text,
         problem=found.reading.problem,
         seconds=found.reading.seconds,
+        shown=found.fitted.digest if found.fitted else "",
     )
     return (yield from end(fetch, held, FileEnding("done", [fetched], kept), stamp))
 
@@ -252,7 +266,7 @@ def held(fetch: Fetch, wanted: str) -> Op[Locked | None]:
     """Return the file's turn, locked, if this attempt owns the file. Returns None if the file has
     already ended in the wanted state, and raises `Conflict` otherwise."""
     turn = yield from locked(fetch.turn)
-    now = yield from progress_of(fetch)
+    now = yield from fetch_progress(fetch)
     assert turn is not None
     assert now is not None
     if now == FileProgress(wanted, fetch.attempts):
@@ -277,9 +291,15 @@ def again(fetch: Fetch, *, error: str, due_at: int, at: int) -> Op[None]:
     yield from run(_AGAIN, error, due_at, at, fetch.id, fetch.attempts)
 
 
-def release(node: NodeId, *, at: int) -> Op[int]:
-    """Release what this node has taken. Returns the number of files."""
-    return len((yield from many(str, _RELEASE, at, node)))
+def release(node: NodeId, *, keep: Sequence[Fetch], at: int) -> Op[int]:
+    """Release what this node has taken, except the attempts in `keep`. Returns the number of
+    files."""
+    kept = {(fetch.id, fetch.attempts) for fetch in keep}
+    taken = yield from many(_Taken, _TAKEN, node)
+    released = [each.id for each in taken if each not in kept]
+    for fetch in released:
+        yield from run(_RELEASE, at, fetch)
+    return len(released)
 
 
 def recover(dialect: Dialect, stamp: Stamp, *, attempts_max: int) -> Op[list[Recorded]]:
@@ -298,7 +318,7 @@ def recover(dialect: Dialect, stamp: Stamp, *, attempts_max: int) -> Op[list[Rec
 def _give_up(fetch: Fetch, state: str, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
     """Give up a file, unless it has changed since it was read."""
     held = yield from locked(fetch.turn)
-    now = yield from progress_of(fetch)
+    now = yield from fetch_progress(fetch)
     assert held is not None
     if now != FileProgress(state, fetch.attempts):
         return []
@@ -343,7 +363,7 @@ def expire(files: Sequence[Late], stamp: Stamp) -> Op[list[Recorded]]:
     recorded: list[Recorded] = []
     missed: list[Late] = []
     for late in files:
-        now = yield from progress_of(late.fetch)
+        now = yield from fetch_progress(late.fetch)
         if now is None or now.state not in OPEN:
             continue
         recorded += yield from _do_without(late, held, stamp)

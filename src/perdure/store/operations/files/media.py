@@ -7,7 +7,7 @@ import msgspec
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import MediaId, PrincipalId
 from perdure.domain.people.quotas import NO_QUOTA, Quota
-from perdure.ports.records.media import Media
+from perdure.ports.records.media import FittedPicture, Media
 from perdure.store.operations.people import quotas
 from perdure.store.statement import Op, exists, one, run
 
@@ -24,7 +24,15 @@ _SAME = """
     SELECT id FROM media WHERE digest = $1 AND principal_id = $2 AND mime = $3 AND name = $4
     ORDER BY id LIMIT 1"""
 # Finds any row with these bytes.
-_HAS_ROW = "SELECT 1 FROM media WHERE digest = $1 LIMIT 1"
+_HAS_ROW = """
+    SELECT 1 FROM media WHERE digest = $1
+    UNION ALL SELECT 1 FROM media WHERE shown = $1 AND shown <> '' LIMIT 1"""
+# Finds what models are shown instead of these bytes.
+_FITTED = "SELECT shown, shown_size FROM media WHERE digest = $1 AND shown <> '' LIMIT 1"
+# Names what models are shown instead of a file, unless that is known, and returns its owner.
+_FIT = """
+    UPDATE media SET shown = $1, shown_size = $2 WHERE id = $3 AND shown = ''
+    RETURNING principal_id"""
 
 
 def put(
@@ -48,6 +56,23 @@ def put(
     )  # fmt: skip
     yield from quotas.add(principal, media.size, files=int(is_loose))
     return media
+
+
+def fit(media: MediaId, picture: FittedPicture) -> Op[None]:
+    """Name what models are shown instead of a picture. It belongs to the picture's owner too."""
+    owner = yield from one(PrincipalId, _FIT, picture.digest, picture.size, media)
+    if owner is not None:
+        yield from quotas.add(owner, picture.size)
+
+
+def fitted(digest: str) -> Op[FittedPicture | None]:
+    """Return what models are shown instead of the picture with these bytes, if that is known."""
+    return (yield from one(_fitted, _FITTED, digest))
+
+
+def _fitted(digest: str, size: int) -> FittedPicture:
+    """Return the picture that a row names."""
+    return FittedPicture(digest=digest, size=size)
 
 
 def without_rows(digests: Sequence[str]) -> Op[list[str]]:

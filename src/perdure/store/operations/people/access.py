@@ -8,7 +8,7 @@ import msgspec
 from perdure.domain.address import Address
 from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId
-from perdure.domain.journal.events import SessionOpened
+from perdure.domain.journal.session_events import SessionOpened
 from perdure.domain.waits import TOLERANCE_MS
 from perdure.ports.people.access import CallerStanding, PairingView, PlacedArrival
 from perdure.ports.records.history import Page
@@ -215,7 +215,7 @@ def ask(caller: PlacedArrival, code: str, stamp: Stamp) -> Op[bool]:
     pairing = stamp.mint("pair")
     yield from run(_VOID, stamp.at, *who)
     yield from run(
-        _ASK, pairing, *who, arrival.sender.name[:200], where.place, digest(code), stamp.at,
+        _ASK, pairing, *who, arrival.sender.name[:200], where.place, code_digest(code), stamp.at,
         stamp.at + CODE_MS,
     )  # fmt: skip
     to = yield from _unlisted(caller, stamp)
@@ -249,7 +249,7 @@ def _unlisted(caller: PlacedArrival, stamp: Stamp) -> Op[_Live]:
     return _Live(conversation, session)
 
 
-def digest(code: str) -> str:
+def code_digest(code: str) -> str:
     """Return the hash of a code. Codes are read aloud and typed, so case and dashes are ignored."""
     plain = "".join(char for char in code.upper() if char.isalnum())
     return hashlib.sha256(plain.encode()).hexdigest()
@@ -271,7 +271,7 @@ def approve(code: str, stamp: Stamp, *, by: str) -> Op[PairingView | None]:
             "try again later, with the code as the person got it",
             code="too_many_codes",
         )
-    found = yield from one(_Pairing, _BY_CODE, digest(code), stamp.at)
+    found = yield from one(_Pairing, _BY_CODE, code_digest(code), stamp.at)
     if found is None:
         yield from wrong_codes.note("pairing", "", stamp)
         return None

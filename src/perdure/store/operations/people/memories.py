@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from perdure.domain.errors import Conflict, NotFound, Rejected
 from perdure.domain.ids import ConversationId, PrincipalId
-from perdure.domain.people.memory import COUNT_MAX, Memory, MemoryId, one_line, same
+from perdure.domain.people.memory import COUNT_MAX, Memory, MemoryId, memory_line, same
 from perdure.store.operations import texts
 from perdure.store.statement import Op, exists, many, one, run
 
@@ -107,7 +107,7 @@ def add(
 ) -> Op[Memory]:
     """Remember one line about a person. Repeating it, or the key, returns the memory that is there.
     Raises `Rejected` at the limit and `Conflict` if the key belongs to another memory."""
-    line = one_line(text)
+    line = memory_line(text)
     if not (yield from exists(_LOCK, principal)):
         raise NotFound(f"there is no principal {principal}")
     found = yield from _all_of(principal)
@@ -131,7 +131,7 @@ def add(
 
 def edit(memory: MemoryId, text: str, person: MemoryOwner, *, at: int) -> Op[Memory]:
     """Change a memory that its person sees from their conversation. Raises `NotFound`."""
-    line = one_line(text)
+    line = memory_line(text)
     before = yield from one(str, _BEFORE, memory)
     changed = yield from one(_Kept, _EDIT, line, at, memory, person.principal, person.conversation)
     if before is None or changed is None:

@@ -64,7 +64,7 @@ _OTHER_OPERATORS = """
 _REVOKE = "UPDATE tokens SET revoked_at = COALESCE(revoked_at, $1) WHERE id = $2"
 
 
-def digest(token: str) -> str:
+def token_digest(token: str) -> str:
     """Return the hash of a token. Tokens are long and random, so a plain hash cannot be reversed by
     guessing."""
     return hashlib.sha256(token.encode()).hexdigest()
@@ -111,18 +111,18 @@ def _principal(principal: PrincipalId, name: str, role: str) -> Principal:
 
 def by_token(token: str) -> Op[Principal | None]:
     """Return the principal of a token, or None if the token is not valid."""
-    return (yield from one(_principal, _BY_TOKEN, digest(token)))
+    return (yield from one(_principal, _BY_TOKEN, token_digest(token)))
 
 
 def grant(token_id: str, principal: PrincipalId, token: str, *, at: int) -> Op[TokenView]:
     """Make a token stand for a principal. New tokens are random, so a known one is the token
     file of the home, which becomes valid again. Raises `Conflict` if the token is another
     principal's."""
-    yield from run(_GRANT, token_id, digest(token), principal, at)
-    owner = yield from one(PrincipalId, _OWNER, digest(token))
+    yield from run(_GRANT, token_id, token_digest(token), principal, at)
+    owner = yield from one(PrincipalId, _OWNER, token_digest(token))
     if owner != principal:
         raise Conflict("this token stands for someone else; make a new one")
-    found = yield from one(_token, _TOKEN_BY_DIGEST, digest(token))
+    found = yield from one(_token, _TOKEN_BY_DIGEST, token_digest(token))
     assert found is not None
     return found
 

@@ -11,8 +11,8 @@ from perdure.domain.ids import MediaId, PrincipalId
 from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import ERRANDS, UNASKED, TurnKind
 from perdure.domain.people.quotas import Quota, bytes_used_up, files_used_up, turns_used_up
-from perdure.domain.prompt.bounds import size_of
-from perdure.store.statement import Op, exists, many, one, quoted, run
+from perdure.domain.prompt.bounds import utf8_size
+from perdure.store.statement import Op, exists, many, one, run, sql_list
 
 # Finds a member.
 _IS_MEMBER = "SELECT 1 FROM principals WHERE id = $1 AND role = 'member'"
@@ -25,7 +25,7 @@ _ADD = """
     SET bytes = holdings.bytes + excluded.bytes, files = holdings.files + excluded.files"""
 # Kinds of turns that the gateway starts by itself. They do not count, because nobody can be refused
 # for them.
-_OWN: Final = quoted({*UNASKED, *ERRANDS} - {TurnKind.BACKGROUND})
+_OWN: Final = sql_list({*UNASKED, *ERRANDS} - {TurnKind.BACKGROUND})
 # Counts the unfinished turns of a person, up to a limit.
 _TURNS = f"""
     SELECT COUNT(*) FROM (SELECT 1 FROM turns WHERE principal_id = $1 AND outcome IS NULL
@@ -36,7 +36,7 @@ _NAME_FILE = "UPDATE media SET is_loose = 0 WHERE id = $1 AND is_loose = 1 RETUR
 _IS_THERE = "SELECT 1 FROM media WHERE id = $1"
 # Locks files that no message has named since then, oldest first.
 _LOOSE = """
-    SELECT id, principal_id, size FROM media WHERE is_loose = 1 AND created_at < $1
+    SELECT id, principal_id, size + shown_size FROM media WHERE is_loose = 1 AND created_at < $1
     ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED"""
 # Deletes a file's row.
 _REMOVE = "DELETE FROM media WHERE id = $1"
@@ -87,7 +87,7 @@ def insist_on_file(quota: Quota, principal: PrincipalId, size: int, *, is_loose:
 def message_bytes(update: Update) -> int:
     """Return how many bytes of a message count as stored."""
     said = (update.text, update.instructions, update.context, update.tools)
-    return sum(map(size_of, said))
+    return sum(map(utf8_size, said))
 
 
 def count_message(principal: PrincipalId, update: Update) -> Op[None]:

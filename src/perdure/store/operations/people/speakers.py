@@ -76,7 +76,7 @@ def unfinished(*, after: TurnId | None, limit: int) -> Op[list[Unfinished]]:
     """Return a page of unfinished turns with their speakers, ordered by id."""
     turns = []
     for each in (yield from many(_Begun, _UNFINISHED, after or "", limit)):
-        queued = journal.read_row((each.session, each.seq, each.at, each.kind, each.body)).event
+        queued = journal.entry(each.session, each.seq, each.at, each.kind, each.body).event
         facts = SpeakerFacts(each.name, each.adapter, each.place, each.has_token, each.is_paired)
         turns.append(Unfinished(turn=each.turn, speaker=speaker(facts, queued)))
     return turns

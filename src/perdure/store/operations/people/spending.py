@@ -16,9 +16,10 @@ from perdure.domain.people.budgets import (
     BudgetScope,
     DailyBudgets,
     Held,
+    budget_refusal,
     day_of,
-    refusal,
 )
+from perdure.domain.turn.spent import Spent
 from perdure.ports.turns.budgets import Reservation
 from perdure.store.drivers.dialect import Dialect
 from perdure.store.operations import journal
@@ -39,13 +40,13 @@ _ADD_UP = """
         cache_read_tokens = spending.cache_read_tokens + excluded.cache_read_tokens,
         cache_write_tokens = spending.cache_write_tokens + excluded.cache_write_tokens,
         money = spending.money + excluded.money"""
-# Charges what a turn has cost.
+# Charges what an attempt of a turn has cost.
 _SPEND = f"""
     INSERT INTO spending ({_COLUMNS})
-    SELECT CAST($1 AS BIGINT), t.principal_id, s.conversation_id, CAST($2 AS TEXT), 1,
+    SELECT CAST($1 AS BIGINT), t.principal_id, s.conversation_id, CAST($2 AS TEXT),
            CAST($3 AS BIGINT), CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT),
-           CAST($7 AS BIGINT), CAST($8 AS BIGINT)
-    FROM turns t JOIN sessions s ON s.id = t.session_id WHERE t.id = $9
+           CAST($7 AS BIGINT), CAST($8 AS BIGINT), CAST($9 AS BIGINT)
+    FROM turns t JOIN sessions s ON s.id = t.session_id WHERE t.id = $10
     {_ADD_UP}"""
 # Charges what a turn had reserved.
 _CHARGE = f"""
@@ -101,15 +102,17 @@ def _held(spent_tokens: int, spent_money: int, tokens: int, money: int) -> Held:
     )
 
 
-def spend(turn: TurnId, agent: str, usage: Usage, cost: int, stamp: Stamp) -> Op[None]:
-    """Charge what a turn has cost. Runs in the transaction that settles the turn, so a crash
-    neither loses a charge nor repeats it."""
-    if usage == _NOTHING:
+def spend(turn: TurnId, spent: Spent, stamp: Stamp, *, turns: int) -> Op[None]:
+    """Charge what an attempt of a turn has cost, and count so many turns: 1 if the turn ends with
+    the attempt, 0 otherwise. Runs in the transaction that ends the attempt, so a crash neither
+    loses a charge nor repeats it."""
+    usage = spent.usage
+    if usage == _NOTHING and not turns:
         return
     yield from run(
         _SPEND,
-        day_of(stamp.at), agent, usage.model_calls, usage.input_tokens, usage.output_tokens,
-        usage.cache_read_tokens, usage.cache_write_tokens, cost, turn,
+        day_of(stamp.at), spent.agent, turns, usage.model_calls, usage.input_tokens,
+        usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens, spent.cost, turn,
     )  # fmt: skip
 
 
@@ -129,7 +132,7 @@ def reserve(
             _held, _HELD_BY[scope], today, _owner(scope, wanted), yesterday, wanted.lease.turn
         )
         assert held is not None, "a sum is always one row"
-        refused = refusal(scope, budget, held, wanted.amount)
+        refused = budget_refusal(scope, budget, held, wanted.amount)
         if refused is not None:
             return refused
     yield from run(
@@ -150,8 +153,8 @@ def _owner(scope: BudgetScope, wanted: Reservation) -> str:
 
 
 def release(turn: TurnId) -> Op[None]:
-    """Remove the reservation of a turn that is settled and charged, or interrupted. Its next
-    attempt reserves again."""
+    """Remove the reservation of a turn whose attempt has ended and was charged, as far as its cost
+    is known. The next attempt reserves again."""
     yield from run(_RELEASE, turn)
 
 

@@ -3,22 +3,25 @@
 from typing import NamedTuple
 
 from perdure.domain.ids import MessageId, TurnId
-from perdure.domain.journal.events import CommandTaken
 from perdure.domain.journal.records import AnswerSoFar
+from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.journal.transcript import joined, reply_text
+from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Outcome
-from perdure.domain.turn.endings import Audience, told
+from perdure.domain.turn.endings import Audience, visible_reason
 from perdure.store.operations import journal
 from perdure.store.statement import Op, one
 
 # Finds the newest message that was sent under an id, and its turn.
-ASKED = """
+ASKED = f"""
     SELECT message_id, turn_id FROM inbox
-    WHERE external_id = $1 AND adapter = $2 AND kind = 'message' ORDER BY at DESC LIMIT 1"""
+    WHERE external_id = $1 AND adapter = $2 AND kind = '{UpdateKind.MESSAGE}'
+    ORDER BY at DESC LIMIT 1"""
 # Finds why the newest message that was sent under an id was refused.
-_REFUSED = """
+_REFUSED = f"""
     SELECT reason FROM refusals
-    WHERE external_id = $1 AND adapter = $2 AND kind = 'message' ORDER BY at DESC LIMIT 1"""
+    WHERE external_id = $1 AND adapter = $2 AND kind = '{UpdateKind.MESSAGE}'
+    ORDER BY at DESC LIMIT 1"""
 # Reads how a turn has ended.
 _OUTCOME = "SELECT outcome, reason, detail FROM turns WHERE id = $1"
 
@@ -52,7 +55,7 @@ def answer(adapter: str, external_id: str) -> Op[AnswerSoFar | None]:
     said = reply_text((yield from journal.of_turn(turn)))
     if ended.outcome == Outcome.DONE:
         return AnswerSoFar(state="done", text=said)
-    shown = told(Outcome(ended.outcome), ended.reason, ended.detail, Audience.PEOPLE)
+    shown = visible_reason(Outcome(ended.outcome), ended.reason, ended.detail, Audience.PEOPLE)
     # A turn that a budget refused says so in its own text already.
     why = "" if ended.outcome == Outcome.REFUSED and ended.detail else shown or ended.reason
     return AnswerSoFar(state="failed", text=joined([said, why]))

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import ConversationId, PrincipalId, TurnId
-from perdure.domain.journal.events import Compacted, Recorded, TurnQueued, TurnStarted
-from perdure.domain.prompt.prefix import Basis, read
+from perdure.domain.journal.events import Recorded, TurnQueued, TurnStarted
+from perdure.domain.journal.session_events import Compacted
+from perdure.domain.prompt.prefix import Basis, read_basis
 from perdure.domain.turn.rebuilding import StoredRequest, digests_of
 from perdure.domain.turn.turn import State
 from perdure.store.operations import journal, texts
@@ -34,7 +35,7 @@ def asked(turn: TurnId) -> Op[StoredRequest]:
         raise NotFound(f"there is no turn {turn}")
     if not found.prefix:
         raise NotFound(_why_none(turn, State(found.state)))
-    basis = read(found.prefix)
+    basis = read_basis(found.prefix)
     if not basis.upto:
         raise NotFound(
             f"the request of turn {turn} cannot be made again: it was settled by a Perdure before "

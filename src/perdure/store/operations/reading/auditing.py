@@ -18,10 +18,11 @@ from perdure.domain.journal.records import (
     SummaryView,
     TurnView,
 )
+from perdure.domain.kinds import TurnKind
 from perdure.ports.records.audit import SessionMark
 from perdure.store.operations import journal
 from perdure.store.operations.reading import history
-from perdure.store.statement import Op, exists, many, one, rows, run
+from perdure.store.statement import Op, exists, many, one, run
 
 # A batch is one short read, so that the write-ahead log does not grow meanwhile: at most this many
 # sessions, and about this many events.
@@ -78,9 +79,9 @@ _PARTS = """
     ORDER BY t.session_id, o.place_in_line"""
 # Counts the errands that write summaries for a range of sessions. Repeats the condition of the
 # partial index word for word, so that it is used.
-_UNDER_WAY = """
+_UNDER_WAY = f"""
     SELECT s.parent_id, count(*) FROM sessions s JOIN turns t ON t.session_id = s.id
-    WHERE s.parent_id >= $1 AND s.parent_id <= $2 AND s.kind <> '' AND s.kind = 'summary'
+    WHERE s.parent_id >= $1 AND s.parent_id <= $2 AND s.kind <> '' AND s.kind = '{TurnKind.SUMMARY}'
       AND t.outcome IS NULL GROUP BY s.parent_id"""
 # Reads the updates of a range of sessions. Several events may name the message of one update.
 _UPDATES = """
@@ -238,7 +239,7 @@ def records(first: SessionId, last: SessionId) -> Op[list[SessionRecord]]:
     """Return everything stored of a range of sessions."""
     sessions = yield from many(_session, _SESSIONS, first, last)
     turns = _by_session((yield from many(_turn, _TURNS, first, last)))
-    events = _by_session(journal.read_rows((yield from rows(_EVENTS, first, last))))
+    events = _by_session((yield from many(journal.entry, _EVENTS, first, last)))
     partials = _by_session((yield from many(_Partial, _PARTIALS, first, last)))
     fetches = _by_session((yield from many(_Fetches, _FETCHES, first, last)))
     parts = _by_session((yield from many(_Part, _PARTS, first, last)))

@@ -4,8 +4,9 @@ from typing import Final, NamedTuple
 
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import SessionId, TurnId
-from perdure.domain.journal.events import Recorded
+from perdure.domain.journal.events import ContentLeftOut, LeftOut, Recorded
 from perdure.domain.journal.transcript import ended_turn
+from perdure.domain.prompt.refusals import REFUSING
 from perdure.store.operations import journal
 from perdure.store.statement import Op, many, one
 
@@ -59,6 +60,18 @@ _WINDOW = """
     ORDER BY 6 DESC, 2"""
 
 
+# Finds what the turns of a chain leave out of later requests, by the reasons for which such turns
+# end. The cross join keeps the databases from reading other turns' events.
+_LEFT_OUT = f"""
+    WITH RECURSIVE chain (id, parent_id, reason, depth) AS (
+        SELECT id, parent_id, reason, 0 FROM turns WHERE id = $1
+        UNION ALL
+        SELECT t.id, t.parent_id, t.reason, chain.depth + 1
+        FROM chain JOIN turns t ON t.id = chain.parent_id)
+    SELECT {", ".join(f"j.{each}" for each in journal.COLUMNS.split(", "))}
+    FROM chain CROSS JOIN journal j
+    WHERE chain.reason IN ($2, $3, $4) AND j.turn_id = chain.id AND j.kind = 'content_left_out'
+    ORDER BY chain.depth DESC"""
 # Longer than any chain: no limit.
 _CHAIN_MAX: Final = 2**31 - 1
 
@@ -78,7 +91,9 @@ def chain(
     head: TurnId, *, limit: int, until: TurnId | None, bytes_max: int
 ) -> Op[list[list[Recorded]]]:
     """Return the turns from `head` back through their parents, oldest first, as many as fit in
-    `bytes_max`, but at least one."""
+    `bytes_max`, but at least one. None is returned from `until` back."""
+    if head == until:
+        return []
     if limit > 1:
         sizes = yield from many(int, _CHAIN_SIZES, head, limit, until or "")
         limit = journal.fits(sizes, bytes_max)
@@ -102,11 +117,20 @@ def whole_chain(head: TurnId, *, until: TurnId | None) -> Op[list[list[Recorded]
     return _by_turn((yield from many(_OnChain, _CHAIN, head, _CHAIN_MAX, until or "")))
 
 
+def left_out(head: TurnId) -> Op[tuple[LeftOut, ...]]:
+    """Return what the turns of this chain leave out of the requests after them."""
+    found = yield from many(journal.entry, _LEFT_OUT, head, *REFUSING)
+    events = [recorded.event for recorded in found]
+    return tuple(
+        each for event in events if isinstance(event, ContentLeftOut) for each in event.what
+    )
+
+
 def _by_turn(found: list[_OnChain]) -> list[list[Recorded]]:
     """Return the events of a chain, grouped by turn."""
     turns: dict[int, list[Recorded]] = {}
     for each in found:
-        recorded = journal.read_row((each.session, each.seq, each.at, each.kind, each.body))
+        recorded = journal.entry(each.session, each.seq, each.at, each.kind, each.body)
         turns.setdefault(each.depth, []).append(recorded)
     return [journal.where_it_is(turn) for turn in turns.values()]
 

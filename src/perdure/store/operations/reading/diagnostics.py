@@ -7,6 +7,8 @@ import msgspec
 
 from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.journal.records import PartView, SessionRecord, SummaryView
+from perdure.domain.kinds import TurnKind
+from perdure.domain.turn.turn import AT_WORK, State
 from perdure.ports.records.history import Counts, Page
 from perdure.store.drivers.dialect import Dialect
 from perdure.store.operations import journal
@@ -14,7 +16,7 @@ from perdure.store.operations.delivery import parked
 from perdure.store.operations.delivery.parked import IS_PARKED, PARTS, ShownPart
 from perdure.store.operations.delivery.parked import view as part_view
 from perdure.store.operations.reading import history
-from perdure.store.statement import Op, many, one
+from perdure.store.statement import Op, many, one, sql_list
 
 # Reads the parts of a session, in the order of their line.
 _PARTS_OF_SESSION = PARTS + "WHERE o.session_id = $1 ORDER BY o.place_in_line"
@@ -28,9 +30,9 @@ _SUMMARIES = """
     FROM turns t LEFT JOIN journal j ON j.message_id = t.summary_id
     WHERE t.session_id = $1 AND t.summary_id IS NOT NULL"""
 # Counts the errands that write a summary for a session.
-_UNDER_WAY = """
+_UNDER_WAY = f"""
     SELECT count(*) FROM sessions s JOIN turns t ON t.session_id = s.id
-    WHERE s.parent_id = $1 AND s.kind = 'summary' AND t.outcome IS NULL"""
+    WHERE s.parent_id = $1 AND s.kind = '{TurnKind.SUMMARY}' AND t.outcome IS NULL"""
 # Counts the files that turns of a session wait for.
 _FETCHES = """
     SELECT f.turn_id, count(*) FROM fetches f JOIN turns t ON t.id = f.turn_id
@@ -43,9 +45,9 @@ _PARTIALS = """
     WHERE t.session_id = $1"""
 # Counts what waits, what is at work, and what is parked.
 _COUNTS = f"""
-    SELECT (SELECT count(*) FROM turns WHERE outcome IS NULL AND state = 'queued'),
-           (SELECT count(*) FROM turns WHERE state IN ('running', 'waiting')),
-           (SELECT count(*) FROM turns WHERE state = 'interrupted'),
+    SELECT (SELECT count(*) FROM turns WHERE outcome IS NULL AND state = '{State.QUEUED}'),
+           (SELECT count(*) FROM turns WHERE state IN {sql_list(AT_WORK)}),
+           (SELECT count(*) FROM turns WHERE state = '{State.INTERRUPTED}'),
            (SELECT count(*) FROM outbox WHERE state IN ('pending', 'attempting')),
            (SELECT count(*) FROM outbox o WHERE {IS_PARKED})"""
 # Lists the tables of an SQLite database.
@@ -165,7 +167,7 @@ def _summary(found: _Summary) -> SummaryView:
     """Return a summary that represents a turn, with the event that made it."""
     made = None
     if found.session:
-        made = journal.read_row((found.session, found.seq, found.at, found.kind, found.body))
+        made = journal.entry(found.session, found.seq, found.at, found.kind, found.body)
     return SummaryView(turn=found.turn, id=found.id, made=made)
 
 

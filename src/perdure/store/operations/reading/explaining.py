@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import MessageId, SessionId, TurnId
-from perdure.domain.journal.events import CommandTaken
 from perdure.domain.journal.in_short import entry_in_short, struct_in_short
 from perdure.domain.journal.records import PartView
+from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.journal.transcript import RunningText
 from perdure.ports.records.history import PAGE_BYTES, ArrivalRecord, Explanation
 from perdure.store.drivers.dialect import Dialect

@@ -9,12 +9,12 @@ from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId
 from perdure.domain.journal.records import SessionView, TurnView
 from perdure.domain.journal.transcript import RunningText
 from perdure.domain.turn.standing import OpenTurn, SessionStanding
-from perdure.domain.turn.turn import State
+from perdure.domain.turn.turn import AT_WORK, State
 from perdure.ports.records.history import ConversationView, Page, Snapshot
 from perdure.store.operations.addresses import ADDRESS, address_of
 from perdure.store.operations.sessions.recency import follows, newest_first
 from perdure.store.operations.sessions.scopes import SCOPE, SHARED, SearchScope
-from perdure.store.statement import Op, exists, many, one
+from perdure.store.statement import Op, exists, many, one, sql_list
 
 # Reads conversations, each with the one it continues in; the caller appends which.
 _CONVERSATION = f"""
@@ -60,7 +60,7 @@ _RUNNING_TEXT = """
     SELECT p.message_id, p.text, t.started_at FROM partials p JOIN turns t ON t.id = p.turn_id
     WHERE p.turn_id = $1 AND p.attempt = t.attempts ORDER BY p.message_id, p.start"""
 # Finds the turn of a session that is at work.
-_AT_WORK = "SELECT id FROM turns WHERE session_id = $1 AND state IN ('running', 'waiting')"
+_AT_WORK = f"SELECT id FROM turns WHERE session_id = $1 AND state IN {sql_list(AT_WORK)}"
 # Finds the final messages of a turn.
 _SAID = "SELECT message_id FROM journal WHERE turn_id = $1 AND kind = 'assistant_said'"
 # Finds the turn that a message belongs to.

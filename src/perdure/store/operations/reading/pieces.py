@@ -11,7 +11,7 @@ from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.journal.events import Recorded
 from perdure.domain.journal.in_short import entry_in_short
 from perdure.store.operations import journal
-from perdure.store.statement import Op, many, rows
+from perdure.store.statement import Op, many
 
 # Reads which entries a turn has and how long they are.
 _SKETCH: Final = """
@@ -63,8 +63,7 @@ def sketch_of(turn: TurnId) -> Op[list[Sketched]]:
 
 def exchange(turn: TurnId) -> Op[list[Recorded]]:
     """Return what a turn was asked and what it has answered."""
-    found = journal.read_rows((yield from rows(_EXCHANGE, turn)))
-    return journal.where_it_is(found)
+    return journal.where_it_is((yield from many(journal.entry, _EXCHANGE, turn)))
 
 
 def in_short(turn: TurnId, *, bytes_max: int) -> Op[list[Recorded]]:
@@ -121,5 +120,4 @@ def _around(sketch: Sequence[Sketched], own: Sequence[Sketched]) -> Op[list[Reco
 def _read(turn: TurnId, piece: Sequence[Sketched]) -> Op[list[Recorded]]:
     """Read the entries of a turn from the first of a piece to its last."""
     first, last = piece[0], piece[-1]
-    found = yield from rows(_PIECE, turn, first.session, first.seq, last.seq)
-    return journal.read_rows(found)
+    return (yield from many(journal.entry, _PIECE, turn, first.session, first.seq, last.seq))

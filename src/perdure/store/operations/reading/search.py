@@ -139,11 +139,11 @@ def search(
         return []
     found = yield from dialect.search(query, scope=scope, before=before, limit=limit)
     hits = []
-    for cursor, session, seq in found:
-        view = yield from history.session(session, scope=None)
+    for each in found:
+        view = yield from history.session(each.session, scope=None)
         # Read one by one: of a long message only the excerpt stays in memory.
-        recorded = yield from journal.one(session, seq)
-        hits.append(_hit(cursor, view.conversation, recorded, query))
+        recorded = yield from journal.one(each.session, each.seq)
+        hits.append(_hit(each.cursor, view.conversation, recorded, query))
     return hits
 
 

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from perdure.domain.ids import SessionId, TurnId
+from perdure.domain.journal.events import LeftOut
 from perdure.domain.journal.records import ASKED_AGAIN, UNDONE, ToldTurn
 from perdure.domain.turn.standing import SessionStanding
 from perdure.store.operations import journal
-from perdure.store.operations.reading import history, pieces
-from perdure.store.statement import Op, exists, many, row
+from perdure.store.operations.reading import chains, history, pieces
+from perdure.store.statement import Op, exists, many, one
 
 # Finds a session's head.
 _HEAD: Final = "SELECT head_turn FROM sessions WHERE id = $1"
@@ -34,6 +35,10 @@ _BEGUN: Final = """
     WHERE t.session_id = $1 GROUP BY t.id ORDER BY 2"""
 # Finds a turn that asks another one again.
 _IS_ASKED_AGAIN: Final = "SELECT 1 FROM turns WHERE origin_id = $1 LIMIT 1"
+
+
+class _Head(NamedTuple):
+    head: TurnId | None
 
 
 class _Linked(NamedTuple):
@@ -59,8 +64,9 @@ class _Begun(NamedTuple):
 
 def tip(session: SessionId) -> Op[TurnId | None]:
     """Return the newest turn on the session's chain, or None."""
-    (head,) = (yield from row(_HEAD, session)) or (None,)
+    found = yield from one(_Head, _HEAD, session)
     turns = yield from history.open_turns(session)
+    head = found.head if found else None
     return SessionStanding(session=session, head=head, open_turns=turns).tip
 
 
@@ -82,20 +88,34 @@ def told(
     if before is not None:
         end = next((place for place, each in enumerate(order) if each.turn == before), 0)
     if before_seq and end < len(order) and order[end].turn == before:
-        return (yield from _in_pieces(order, end, before=before_seq, bytes_max=bytes_max))
+        return (yield from _in_pieces(session, order, end, before=before_seq, bytes_max=bytes_max))
     start = yield from _start(order, end, limit=limit, bytes_max=bytes_max)
     if end - start == 1 and (yield from journal.size_of_turn(order[start].turn)) > bytes_max:
-        return (yield from _in_pieces(order, start, before=0, bytes_max=bytes_max))
-    page = []
+        return (yield from _in_pieces(session, order, start, before=0, bytes_max=bytes_max))
+    page, left_out = [], (yield from _left_out(session))
     for place, (turn, stands) in enumerate(order[start:end], start):
         events = yield from journal.of_turn(turn)
         why_left = "" if stands else (yield from _why_left(turn))
-        page.append(ToldTurn(turn=turn, events=tuple(events), left=why_left, has_earlier=place > 0))
+        page.append(
+            ToldTurn(
+                turn=turn,
+                events=tuple(events),
+                left=why_left,
+                has_earlier=place > 0,
+                left_out=left_out,
+            )
+        )
     return page
 
 
+def _left_out(session: SessionId) -> Op[tuple[LeftOut, ...]]:
+    """Return what the turns on the session's chain leave out of later requests."""
+    newest = yield from tip(session)
+    return (yield from chains.left_out(newest)) if newest else ()
+
+
 def _in_pieces(
-    order: Sequence[_Place], place: int, *, before: int, bytes_max: int
+    session: SessionId, order: Sequence[_Place], place: int, *, before: int, bytes_max: int
 ) -> Op[list[ToldTurn]]:
     """Return the last entries of one turn, as a page of its own."""
     turn, stands = order[place]
@@ -108,6 +128,7 @@ def _in_pieces(
         left="" if stands else (yield from _why_left(turn)),
         has_earlier=place > 0,
         begins_at=piece.begins_at,
+        left_out=(yield from _left_out(session)),
     )
     return [told]
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from perdure.domain.ids import MessageId, SessionId, TurnId
-from perdure.domain.journal.events import AnyEvent, Compacted, CompactionFailed, Recorded
+from perdure.domain.journal.events import AnyEvent, Recorded
+from perdure.domain.journal.session_events import Compacted, CompactionFailed
 from perdure.domain.prompt.compaction import KEEP_TURNS_MAX, KEEP_TURNS_MIN, back_off_ms, background
 from perdure.domain.prompt.tokens import tokens_of
 from perdure.domain.text import sentence
@@ -96,7 +97,8 @@ class InForce(NamedTuple):
 
 
 class WrittenSummary(NamedTuple):
-    """Holds the result of a summary errand; `failure` says why there is no text."""
+    """Holds the result of a summary errand; `failure` says why there is no text. `tokens` is how
+    much the summary stands for, if that was counted."""
 
     errand: TurnId
     session: SessionId
@@ -104,6 +106,7 @@ class WrittenSummary(NamedTuple):
     text: str
     failure: str
     cost: int
+    tokens: int = 0
 
 
 def choose(head: TurnId, *, keep_tokens: int) -> Op[TurnId | None]:
@@ -165,7 +168,7 @@ def apply(summary: WrittenSummary, stamp: Stamp) -> Op[list[Recorded]]:
         message=message,
         summary=summary.text,
         turns=turns,
-        tokens_before=(yield from _tokens(summary.upto)),
+        tokens_before=summary.tokens or (yield from _tokens(summary.upto)),
         tokens_after=tokens_of(background(summary.text)),
         errand=summary.errand,
         cost=summary.cost,
@@ -187,7 +190,7 @@ def _flaw(summary: WrittenSummary, head: TurnId | None) -> Op[str]:
     """Return why a summary cannot be applied, or an empty string."""
     if not summary.text.strip():
         return "the summary was empty"
-    before = yield from _tokens(summary.upto)
+    before = summary.tokens or (yield from _tokens(summary.upto))
     after = tokens_of(background(summary.text))
     if before and after > before * SHRINKS_TO:
         return f"the summary was not shorter ({before} to {after} tokens)"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from perdure.domain.address import GROUP, Address
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.updates import Update
-from perdure.domain.journal.events import SessionOpened
+from perdure.domain.journal.session_events import SessionOpened
 from perdure.store.operations.sessions.sessions import (
     make_live,
     open_conversation,
@@ -17,12 +17,14 @@ from perdure.store.statement import Op, one, run
 
 # Locks the conversation at an address.
 _FIND_CONVERSATION = """
-    SELECT id, session_id, agent, persona, principal_id, linked_id, kind FROM conversations
+    SELECT id, session_id, agent, persona, effort, principal_id, linked_id, kind, label
+    FROM conversations
     WHERE adapter = $1 AND account = $2 AND place = $3 AND thread = $4 AND person = $5
     FOR NO KEY UPDATE"""
 # Locks the conversation that another one is linked to.
 _CONVERSATION = """
-    SELECT id, session_id, agent, persona, principal_id, linked_id, kind FROM conversations
+    SELECT id, session_id, agent, persona, effort, principal_id, linked_id, kind, label
+    FROM conversations
     WHERE id = $1 FOR NO KEY UPDATE"""
 # Locks a conversation's live session.
 _SESSION = """
@@ -40,9 +42,11 @@ class _Conversation(NamedTuple):
     session: SessionId
     agent: str
     persona: str
+    effort: str
     principal: PrincipalId
     linked: ConversationId | None
     kind: str
+    label: str
 
 
 class _Session(NamedTuple):
@@ -70,7 +74,8 @@ def resolve(update: Update, stamp: Stamp) -> Op[LiveSession]:
         assert found is not None
     if update.place_kind and not found.kind:
         yield from _adopt(found.id, update)
-    via = None
+    via, kind = None, update.place_kind or found.kind
+    label = update.label or found.label
     # A link is for the person who made it: once others read in that place, it is ignored.
     if found.linked is not None and update.place_kind != GROUP:
         via = found.id
@@ -81,7 +86,8 @@ def resolve(update: Update, stamp: Stamp) -> Op[LiveSession]:
     place = _standing(found, held)
     if held.state != "open":
         place = yield from _succeed(found, update, stamp)
-    return place._replace(via=via, principal=found.principal if via else place.principal)
+    owner = found.principal if via else place.principal
+    return place._replace(via=via, principal=owner, label=label, kind=kind)
 
 
 def _standing(found: _Conversation, held: _Session) -> LiveSession:
@@ -95,6 +101,7 @@ def _standing(found: _Conversation, held: _Session) -> LiveSession:
         head=held.head,
         agent=found.agent,
         persona=found.persona,
+        effort=found.effort,
         view=held.view,
         title=held.title,
         hold_until=held.hold_until,
@@ -108,7 +115,9 @@ def _succeed(found: _Conversation, update: Update, stamp: Stamp) -> Op[LiveSessi
     opened = yield from open_successor(found.session, found.id, stamp, by=by)
     yield from make_live(found.id, opened.session)
     place = new(found.id, opened.session, update)
-    return place._replace(agent=found.agent, persona=found.persona, is_successor=True)
+    return place._replace(
+        agent=found.agent, persona=found.persona, effort=found.effort, is_successor=True
+    )
 
 
 def _adopt(conversation: ConversationId, update: Update) -> Op[None]:
@@ -120,7 +129,16 @@ def _adopt(conversation: ConversationId, update: Update) -> Op[None]:
 
 def new(conversation: ConversationId, session: SessionId, update: Update) -> LiveSession:
     """Return the state of a session whose journal holds only that it was opened."""
-    return LiveSession(conversation, session, update.principal, last_seq=1, epoch=0, head=None)
+    return LiveSession(
+        conversation,
+        session,
+        update.principal,
+        last_seq=1,
+        epoch=0,
+        head=None,
+        label=update.label,
+        kind=update.place_kind,
+    )
 
 
 def _find(address: Address) -> Op[_Conversation | None]:

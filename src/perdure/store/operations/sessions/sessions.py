@@ -2,7 +2,8 @@
 
 from perdure.domain.address import Address
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId
-from perdure.domain.journal.events import Recorded, SessionOpened
+from perdure.domain.journal.events import Recorded
+from perdure.domain.journal.session_events import SessionOpened
 from perdure.store.operations import journal
 from perdure.store.operations.sessions import moves
 from perdure.store.operations.sessions.recency import span_of

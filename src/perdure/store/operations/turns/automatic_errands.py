@@ -29,7 +29,7 @@ _PERSON = f"""
     FROM turns t JOIN sessions s ON s.id = $1 JOIN conversations c ON c.id = s.conversation_id
     WHERE t.id = $2"""
 # Counts how often a title was ordered.
-_TITLES_SOUGHT = "SELECT count(*) FROM sessions WHERE parent_id = $1 AND kind = 'title'"
+_TITLES_SOUGHT = f"SELECT count(*) FROM sessions WHERE parent_id = $1 AND kind = '{TurnKind.TITLE}'"
 # After this many tries a model that finds no title is not asked again.
 TITLE_TRIES: Final = 3
 
@@ -67,7 +67,7 @@ def entitle(session: SessionId, at: TurnId, agent: str, stamp: Stamp) -> Op[list
 
 
 def compact(
-    session: SessionId, agent: str, stamp: Stamp, *, keep_tokens: int
+    session: SessionId, agent: str, stamp: Stamp, *, keep_tokens: int, stand_in: str = ""
 ) -> Op[list[Recorded]]:
     """Order a summary of the older turns, if there are enough of them."""
     held = yield from _lock(session)
@@ -86,6 +86,7 @@ def compact(
         upto,
         message,
         agent=agent,
+        stand_in=stand_in,
         traits=traits,
     )
     return (yield from errands.begin(order, stamp))

@@ -8,6 +8,7 @@ from perdure.domain.ids import ConversationId, PrincipalId, TurnId
 from perdure.domain.journal.events import Recorded
 from perdure.domain.kinds import TurnKind
 from perdure.domain.people.access import Speaker
+from perdure.domain.prompt.whereabouts import Whereabouts
 from perdure.domain.turn.recovery import telling_own
 from perdure.ports.turns.turns import Claimed, TurnLease
 from perdure.store.operations.people.memories import MemoryOwner, recall
@@ -24,6 +25,7 @@ class Begun(NamedTuple):
     principal: PrincipalId
     address: Address
     place_kind: str
+    whereabouts: Whereabouts
     parent: TurnId | None
     kind: TurnKind
     view: str
@@ -54,5 +56,6 @@ def claimed(begun: Begun) -> Op[Claimed]:
         memories=tuple((yield from recall(person))),
         has_title=bool(begun.title),
         is_listed=begun.is_listed,
+        whereabouts=begun.whereabouts,
         speaker=begun.speaker,
     )

@@ -16,7 +16,6 @@ from perdure.domain.ids import MessageId, NodeId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
-    HeadMoved,
     Recorded,
     SteerAccepted,
     SteerTaken,
@@ -25,6 +24,7 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.session_events import HeadMoved
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import CallEnding, Outcome, Repeat
 from perdure.domain.people.access import is_access_ended
@@ -32,7 +32,7 @@ from perdure.domain.turn.endings import STOPPED_MARK
 from perdure.domain.turn.errands import is_watched
 from perdure.domain.turn.next_action import open_calls, started_calls
 from perdure.domain.turn.recovery import closed
-from perdure.domain.turn.turn import State
+from perdure.domain.turn.turn import AT_WORK, State
 from perdure.store.operations import attaching, journal
 from perdure.store.operations.delivery import replies
 from perdure.store.operations.people import spending
@@ -206,7 +206,7 @@ def close_turn(  # noqa: PLR0913 - all that changes with it
     """Append the last events of a turn that had started, and make it the session's head, unless it
     steps aside. `was` is its state until now. A turn that is done clears the session's strikes."""
     settled = next(each for each in events if isinstance(each, TurnSettled))
-    is_at_work = was in (State.RUNNING, State.WAITING)
+    is_at_work = was in AT_WORK
     keeps_strikes = int(closing.outcome is not Outcome.DONE)
     head = next((each.head for each in events if isinstance(each, HeadMoved)), turn)
     yield from run(
@@ -320,6 +320,7 @@ def free_steers(so_far: Sequence[Recorded], stamp: Stamp) -> list[TurnQueued]:
             agent=first.agent if first else "",
             attachments=steer.attachments,
             persona=first.persona if first else "",
+            effort=first.effort if first else "",
             by=steer.by,
             sender=steer.sender,
             via=steer.via,

@@ -20,16 +20,15 @@ from perdure.domain.journal.events import (
     Attachment,
     Recorded,
     SenderTraits,
-    SessionOpened,
-    TitleSet,
     TurnQueued,
     TurnSettled,
 )
+from perdure.domain.journal.session_events import SessionOpened, TitleSet
 from perdure.domain.journal.transcript import reply_text
 from perdure.domain.kinds import UNASKED, TurnKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.people.access import is_access_ended
-from perdure.domain.turn.endings import SILENT, Audience, told
+from perdure.domain.turn.endings import SILENT, Audience, visible_reason
 from perdure.domain.turn.errands import clean_title
 from perdure.store.operations import journal, stickers
 from perdure.store.operations.delivery.notices import notice
@@ -79,7 +78,9 @@ class Order(NamedTuple):
     message: MessageId
     text: str = ""
     agent: str = ""
+    stand_in: str = ""
     persona: str = ""
+    effort: str = ""
     attachments: tuple[Attachment, ...] = ()
     reason: str = "automatic"
     traits: SenderTraits = NO_TRAITS
@@ -128,8 +129,10 @@ def begin(order: Order, stamp: Stamp) -> Op[list[Recorded]]:
         text=order.text,
         kind=order.errand,
         agent=order.agent,
+        stand_in=order.stand_in,
         attachments=order.attachments,
         persona=order.persona,
+        effort=order.effort,
         by=order.principal,
         traits=order.traits,
     )
@@ -250,7 +253,7 @@ def _failure(settled: TurnSettled) -> str:
     """Return how an errand ended, in words for everybody in the conversation."""
     if settled.outcome is Outcome.SUSPENDED:
         return f"was interrupted too often and is given up ({settled.turn})"
-    why = told(settled.outcome, settled.reason, settled.detail, Audience.PEOPLE)
+    why = visible_reason(settled.outcome, settled.reason, settled.detail, Audience.PEOPLE)
     return f"ended as {settled.outcome}: {why or settled.reason} ({settled.turn})"
 
 

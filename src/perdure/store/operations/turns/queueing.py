@@ -18,9 +18,10 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.kinds import UNASKED, TurnKind
 from perdure.domain.outcomes import Busy, Outcome
+from perdure.domain.prompt.whereabouts import Whereabouts
 from perdure.domain.turn.endings import REPLACED_MARK
 from perdure.domain.turn.recovery import Fate, fate
-from perdure.domain.turn.turn import State
+from perdure.domain.turn.turn import AT_WORK, State
 from perdure.ports.turns.inbox import Reception
 from perdure.ports.turns.turns import TurnLease
 from perdure.store.operations import attaching, journal
@@ -66,7 +67,7 @@ def take(context: TurnContext, *, may_overtake: bool = False) -> Op[Reception]:
     # Beginning here saves the commit of a separate claim.
     if context.may_begin and not open_turns and not has_files and not update.album:
         return (yield from _begin(context))
-    is_running = started is not None and started.state in (State.RUNNING, State.WAITING)
+    is_running = started is not None and started.state in AT_WORK
     is_next = may_overtake or not any(map(_is_message_in_line, open_turns))
     is_steer = update.busy is Busy.STEER and is_next and not has_files
     if started is not None and is_running and is_steer:
@@ -196,6 +197,7 @@ def _begin(context: TurnContext) -> Op[Reception]:
         principal=update.principal,
         address=update.address,
         place_kind=update.place_kind,
+        whereabouts=Whereabouts(kind=place.kind, label=place.label, person=update.caller),
         parent=place.head,
         kind=TurnKind(update.kind),
         view=place.view,
@@ -222,6 +224,7 @@ def _queued(context: TurnContext) -> TurnQueued:
         tools=update.tools,
         options=update.options,
         persona=context.place.persona,
+        effort=context.place.effort,
         by=update.principal,
         sender=update.sender,
         via=context.place.via,

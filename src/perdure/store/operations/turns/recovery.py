@@ -31,7 +31,8 @@ from perdure.domain.turn.recovery import (
     question_text,
     tail_key,
 )
-from perdure.domain.turn.turn import State
+from perdure.domain.turn.spent import NOTHING_SPENT, Spent
+from perdure.domain.turn.turn import AT_WORK, State
 from perdure.domain.waits import TOLERANCE_MS
 from perdure.ports.turns.turns import Resumed, TurnLease
 from perdure.store.drivers.dialect import Dialect
@@ -51,23 +52,23 @@ from perdure.store.operations.turns.endings import (
 from perdure.store.operations.turns.queueing import REPLACED
 from perdure.store.operations.turns.session_queue import make_ready
 from perdure.store.operations.turns.suspension import Fallen, give_up, lock_conversation
-from perdure.store.statement import Op, many, one, quoted, run
+from perdure.store.statement import Op, many, one, run, sql_list
 
 # A limit for turns that are not to be given up, however often they were interrupted.
 NO_LIMIT: Final = 2**62
 # Turns a person waits for; all other kinds are always resumed.
 _PERSONAL: Final = TurnKind.MESSAGE
 # A condition: the turn runs. The first half lets the database use the index of turns at work.
-_RUNS: Final = "t.state IN ('running', 'waiting') AND t.state = 'running'"
+_RUNS: Final = f"t.state IN {sql_list(AT_WORK)} AND t.state = '{State.RUNNING}'"
 # Counts an interruption, and ends the lease of the runner.
 _STRIKE = """
     UPDATE sessions SET strikes = strikes + $1, epoch = epoch + 1 WHERE id = $2 RETURNING strikes"""
-# Finds running turns whose node is gone, by the clock that measures leases.
+# Finds running turns of other nodes that are gone, by the clock that measures leases.
 _ORPHANS = f"""
-    SELECT t.id, t.node_id, t.attempt_at FROM turns t WHERE {_RUNS}
+    SELECT t.id, t.node_id, t.attempt_at FROM turns t WHERE {_RUNS} AND t.node_id <> $1
       AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = t.node_id AND n.left_at IS NULL
                       AND n.lease_until > {{now_ms}})
-    ORDER BY t.attempt_at LIMIT $1"""
+    ORDER BY t.attempt_at LIMIT $2"""
 # Finds for each node when its newest suspect began. When that one was let in, the older ones had
 # already lived longer than in any attempt before.
 _LAST_SUSPECTS = f"""
@@ -82,14 +83,14 @@ _LAST_BEAT = """
 # Finds interrupted turns that continue by themselves, either of suspect sessions or of others.
 _INTERRUPTED = f"""
     SELECT t.id FROM turns t JOIN sessions s ON s.id = t.session_id
-    WHERE t.state = 'interrupted' AND (t.kind <> '{_PERSONAL}' OR (t.alive_at >= $1 AND $2 = 1))
-      AND s.strikes {{suspects}} 2
+    WHERE t.state = '{State.INTERRUPTED}' AND s.strikes {{suspects}} 2
+      AND (t.kind <> '{_PERSONAL}' OR (t.alive_at >= $1 AND $2 = 1))
     ORDER BY t.queued_at LIMIT $3"""
 # A condition: somebody has written since. A message waits behind turn `t`, or was sent to it and
 # never taken.
 _FOLLOWED = f"""
     (EXISTS (SELECT 1 FROM turns q WHERE q.session_id = t.session_id AND q.outcome IS NULL
-             AND q.state = 'queued' AND q.kind NOT IN {quoted(UNASKED)})
+             AND q.state = '{State.QUEUED}' AND q.kind NOT IN {sql_list(UNASKED)})
      OR EXISTS (SELECT 1 FROM journal said WHERE said.turn_id = t.id
                 AND said.kind = 'steer_accepted'
                 AND NOT EXISTS (SELECT 1 FROM journal taken WHERE taken.turn_id = t.id
@@ -98,33 +99,34 @@ _FOLLOWED = f"""
 # Finds interrupted turns that make way for a newer message.
 _OVERTAKEN = f"""
     SELECT t.id FROM turns t
-    WHERE t.state = 'interrupted' AND t.kind = '{_PERSONAL}' AND (t.alive_at < $1 OR $2 = 0)
+    WHERE t.state = '{State.INTERRUPTED}' AND t.kind = '{_PERSONAL}' AND (t.alive_at < $1 OR $2 = 0)
       AND {_FOLLOWED}
     ORDER BY t.queued_at LIMIT $3"""
 # Finds interrupted turns whose people must be asked whether to continue.
 _TO_ASK = f"""
     SELECT id FROM turns
-    WHERE state = 'interrupted' AND kind = '{_PERSONAL}' AND asked_at IS NULL AND alive_at >= $1
+    WHERE state = '{State.INTERRUPTED}' AND kind = '{_PERSONAL}' AND asked_at IS NULL
+      AND alive_at >= $1
     ORDER BY queued_at LIMIT $2"""
 # Finds interrupted turns whose people must be told that they do not continue by themselves.
 _TOO_OLD = f"""
     SELECT id FROM turns
-    WHERE state = 'interrupted' AND kind = '{_PERSONAL}' AND asked_at IS NULL AND told_at IS NULL
-      AND alive_at < $1
+    WHERE state = '{State.INTERRUPTED}' AND kind = '{_PERSONAL}' AND asked_at IS NULL
+      AND told_at IS NULL AND alive_at < $1
     ORDER BY queued_at LIMIT $2"""
 # Reads what has happened since a turn was interrupted.
 _SINCE = f"SELECT t.alive_at, t.asked_at, t.told_at, {_FOLLOWED} FROM turns t WHERE t.id = $1"
 # Corrects attempts whose start lies in the future, because the clock was set back: they count from
 # now on.
-_BEGAN_NOW = """
+_BEGAN_NOW = f"""
     UPDATE turns SET attempt_at = $1
-    WHERE state = 'running' AND outcome IS NULL AND attempt_at > $2"""
+    WHERE state = '{State.RUNNING}' AND outcome IS NULL AND attempt_at > $2"""
 # Finds suspects that run or wait to be claimed.
-_SUSPECTS_AT_WORK = """
+_SUSPECTS_AT_WORK = f"""
     SELECT t.state, t.attempt_at, t.longest_ms FROM turns t JOIN sessions s ON s.id = t.session_id
-    WHERE t.outcome IS NULL AND t.state IN ('queued', 'running') AND t.attempts > 0
-      AND s.strikes >= 2
-      AND (t.state = 'queued' OR t.attempt_at >= $1)"""
+    WHERE t.outcome IS NULL AND t.state IN {sql_list((State.QUEUED, State.RUNNING))}
+      AND t.attempts > 0 AND s.strikes >= 2
+      AND (t.state = '{State.QUEUED}' OR t.attempt_at >= $1)"""
 # Records that the people of an interrupted turn were asked.
 _ASKED = "UPDATE turns SET asked_at = $1 WHERE id = $2"
 # Records that the people of an interrupted turn were told.
@@ -136,7 +138,7 @@ _RUNNING_HERE = f"""
     FROM turns t JOIN sessions s ON s.id = t.session_id
     JOIN conversations c ON c.id = s.conversation_id
     WHERE t.node_id = $1 AND {_RUNS} AND s.kind = ''
-      AND (t.kind = '{_PERSONAL}' OR (c.is_listed = 1 AND t.kind NOT IN {quoted(UNASKED)}))
+      AND (t.kind = '{_PERSONAL}' OR (c.is_listed = 1 AND t.kind NOT IN {sql_list(UNASKED)}))
     ORDER BY t.queued_at"""
 
 
@@ -175,11 +177,12 @@ class _RunningHere(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Says why an attempt ended before its turn, and what the node was asked to do (stop,
-    restart)."""
+    """Says why an attempt ended before its turn, what the node was asked to do (stop, restart), and
+    what the attempt has spent, if that is known."""
 
     reason: Interruption
     asked: NodeRequest = NodeRequest.NOTHING
+    spent: Spent = NOTHING_SPENT
 
 
 CRASHED: Final = Cut(Interruption.CRASH)
@@ -196,9 +199,13 @@ def interrupt(lease: TurnLease, cut: Cut, stamp: Stamp, *, attempts_max: int) ->
 def reap(dialect: Dialect, stamp: Stamp, *, attempts_max: int, limit: int) -> Op[list[Recorded]]:
     """End the attempts of running turns whose node is gone. A turn that began before the dead
     node's newest suspect is not given up now: that suspect was let in only after the others had
-    proved themselves, so it is the more likely cause."""
+    proved themselves, so it is the more likely cause.
+
+    This node's own turns are left alone, even if its lease has run out just now: their runners
+    still work here. The next heartbeat finds that the lease is lost and ends them, and `reclaim`
+    puts back what no other node has taken."""
     yield from nodes.shorten_leases(dialect)
-    orphans = yield from many(_Orphan, _ORPHANS.format(now_ms=dialect.now_ms), limit)
+    orphans = yield from many(_Orphan, _ORPHANS.format(now_ms=dialect.now_ms), stamp.node, limit)
     suspects = yield from many(_LastSuspect, _LAST_SUSPECTS)
     last_began = {each.node: each.began_at for each in suspects}
     recorded: list[Recorded] = []
@@ -241,12 +248,15 @@ def _interrupt(turn: TurnId, cut: Cut, stamp: Stamp, attempts_max: int) -> Op[li
         tail=tail,
         alive_at=alive_at,
         asked=cut.asked,
+        usage=cut.spent.usage,
+        cost=cut.spent.cost,
     )
     events.append(interrupted)
     strikes = yield from one(int, _STRIKE, int(reason.counts_towards_limit), session)
     assert strikes is not None
     yield from keep_origin(turn)
     yield from forget_partials(turn)
+    yield from spending.spend(turn, cut.spent, stamp, turns=0)
     yield from spending.release(turn)
     # This node's own attempts end now. Of a dead node we know only when it was last seen alive.
     is_found_dead = reason is Interruption.CRASH

@@ -14,11 +14,12 @@ from typing import Final
 from perdure.domain.ids import MessageId, SessionId
 from perdure.domain.journal.events import Recorded, TurnQueued
 from perdure.domain.kinds import UNASKED
+from perdure.domain.turn.turn import State
 from perdure.store.operations import attaching, journal
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import turn_rows
 from perdure.store.operations.turns.turn_rows import ALONE, Album
-from perdure.store.statement import Op, exists, quoted, run
+from perdure.store.statement import Op, exists, run, sql_list
 
 # Makes a session impossible to claim.
 _NOT_READY = "UPDATE sessions SET ready_at = NULL WHERE id = $1"
@@ -48,13 +49,13 @@ _MAKE_READY = f"""
                           WHEN {_WHOLE} > $1 THEN {_WHOLE} END
     FROM turns next
     WHERE next.id = (SELECT t.id FROM turns t WHERE t.session_id = $2 AND t.outcome IS NULL
-                     AND t.state = 'queued' ORDER BY t.queued_seq LIMIT 1)
+                     AND t.state = '{State.QUEUED}' ORDER BY t.queued_seq LIMIT 1)
       AND next.fetching = 0 AND sessions.id = $2 AND sessions.ready_at IS NULL
       AND sessions.state = 'open'
       AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.session_id = sessions.id
-                      AND t.outcome IS NULL AND t.state <> 'queued'
-                      AND NOT (t.state = 'interrupted' AND t.kind NOT IN {quoted(UNASKED)}
-                               AND next.kind IN {quoted(UNASKED)}))
+                      AND t.outcome IS NULL AND t.state <> '{State.QUEUED}'
+                      AND NOT (t.state = '{State.INTERRUPTED}' AND t.kind NOT IN {sql_list(UNASKED)}
+                               AND next.kind IN {sql_list(UNASKED)}))
     RETURNING sessions.id"""
 
 

@@ -18,15 +18,15 @@ from perdure.domain.journal.attachments import given_in
 from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
-    CommandTaken,
     NoticePosted,
     Recorded,
     TurnMoved,
     TurnQueued,
     TurnSettled,
 )
+from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.journal.transcript import joined, reply_text
-from perdure.domain.kinds import UNASKED, TurnKind
+from perdure.domain.kinds import UNASKED, TurnKind, UpdateKind
 from perdure.domain.outcomes import Interruption, Outcome, StopReason
 from perdure.domain.turn.recovery import given_up_text
 from perdure.domain.turn.turn import State
@@ -48,7 +48,7 @@ from perdure.store.operations.turns.endings import (
     queue_freed,
 )
 from perdure.store.operations.turns.session_queue import make_ready
-from perdure.store.statement import Op, many, one, run
+from perdure.store.statement import Op, many, one, run, sql_list
 
 # Locks a turn's conversation, unless the turn is an errand's.
 _LOCK_CONVERSATION = """
@@ -60,14 +60,14 @@ _SUSPEND = """
     UPDATE sessions SET state = 'suspended', head_turn = $1, ready_at = NULL WHERE id = $2
     RETURNING conversation_id, kind"""
 # Finds the waiting turns of a session that never began.
-_WAITING = """
+_WAITING = f"""
     SELECT id, queued_seq FROM turns
-    WHERE session_id = $1 AND outcome IS NULL AND state = 'queued' AND attempts = 0
+    WHERE session_id = $1 AND outcome IS NULL AND state = '{State.QUEUED}' AND attempts = 0
     ORDER BY queued_seq"""
 # Finds the turns of a session that have begun before and wait for their next attempt.
-_BEGUN = """
+_BEGUN = f"""
     SELECT id FROM turns
-    WHERE session_id = $1 AND outcome IS NULL AND state = 'queued' AND attempts > 0
+    WHERE session_id = $1 AND outcome IS NULL AND state = '{State.QUEUED}' AND attempts > 0
     ORDER BY queued_seq"""
 # Moves a turn to another session, at a place in its line.
 _MOVE = "UPDATE turns SET session_id = $1, queued_seq = $2 WHERE id = $3"
@@ -78,7 +78,8 @@ _ITS_MESSAGES = """
 # journal holds, so they are found by their kind. A reaction belongs to the message it is on.
 _FOLLOW = (
     f"UPDATE inbox SET session_id = $1 WHERE turn_id = $2 AND message_id IN {_ITS_MESSAGES}",
-    "UPDATE inbox SET session_id = $1 WHERE turn_id = $2 AND kind IN ('edit', 'delete')",
+    "UPDATE inbox SET session_id = $1 WHERE turn_id = $2 AND kind IN "
+    + sql_list((UpdateKind.EDIT, UpdateKind.DELETE)),
     "UPDATE outbox SET session_id = $1 WHERE turn_id = $2",
     f"UPDATE outbox SET session_id = $1 WHERE message_id IN {_ITS_MESSAGES} AND step = 'react'",
 )

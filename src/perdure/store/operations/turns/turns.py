@@ -12,28 +12,34 @@ from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId
 from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
+    ContentLeftOut,
     NoticePosted,
     Recorded,
     SteerTaken,
     TurnAmended,
     TurnSettled,
     TurnStarted,
+    Usage,
 )
+from perdure.domain.journal.session_events import WindowExceeded
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Outcome
 from perdure.domain.people.sharing import EQUAL, FairShares, fairly
 from perdure.domain.prompt.prefix import KeptText, RequestOrigin
+from perdure.domain.prompt.whereabouts import Whereabouts
 from perdure.domain.turn.errands import is_errand
-from perdure.domain.turn.turn import State
+from perdure.domain.turn.spent import Spent, spent_earlier
+from perdure.domain.turn.turn import AT_WORK, State
 from perdure.domain.waits import AT_ONCE, TOLERANCE_MS
 from perdure.ports.turns.turns import Claimed, Settled, Settlement, TextPiece, TurnLease
-from perdure.store.drivers.dialect import Dialect
+from perdure.store.drivers.dialect import Dialect, Written
 from perdure.store.operations import journal, texts
 from perdure.store.operations.addresses import ADDRESS, address_of
 from perdure.store.operations.delivery import replies
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.people import speakers, spending
 from perdure.store.operations.reading import history
+from perdure.store.operations.sessions import room
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import errands, turn_rows
 from perdure.store.operations.turns.claiming import Begun, claimed
@@ -70,10 +76,11 @@ _WAIT_ANEW = """
 # Reads the first turn in a session's line, with everything its runner needs to begin.
 _NEXT = f"""
     SELECT t.id, t.attempts, s.head_turn, t.principal_id, s.conversation_id, s.view, s.title,
-           t.fetching, t.kind, t.told_seq, {speakers.FACTS}, c.is_listed, c.kind, {ADDRESS}
+           t.fetching, t.kind, t.told_seq, {speakers.FACTS}, c.is_listed, c.kind, c.label,
+           {ADDRESS}
     FROM turns t JOIN sessions s ON s.id = t.session_id
     JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) {speakers.WHO}
-    WHERE t.session_id = $1 AND t.outcome IS NULL AND t.state = 'queued'
+    WHERE t.session_id = $1 AND t.outcome IS NULL AND t.state = '{State.QUEUED}'
     ORDER BY t.queued_seq LIMIT 1"""
 # Takes a session for the process that claims its next turn. The new epoch makes all older leases
 # stale.
@@ -126,6 +133,7 @@ class _Next(NamedTuple):
     is_paired: int
     is_listed: int
     place_kind: str
+    label: str
     adapter: str
     account: str
     place: str
@@ -214,6 +222,7 @@ def claim_next(session: SessionId, stamp: Stamp) -> Op[Claimed]:
         principal=found.principal,
         address=where,
         place_kind=found.place_kind,
+        whereabouts=Whereabouts(kind=found.place_kind, label=found.label, person=found.name),
         parent=head,
         kind=TurnKind(found.kind),
         view=found.view,
@@ -248,12 +257,14 @@ def append(
     for event in events:
         if isinstance(event, AssistantSaid):
             yield from run(_FORGET_MESSAGE, lease.turn, event.message)
+        elif isinstance(event, WindowExceeded):
+            yield from room.learn(event, at=at)
     return recorded
 
 
 def flush(
     dialect: Dialect, pieces: Sequence[TextPiece], new: Sequence[KeptText]
-) -> Op[set[tuple[str, int]]]:
+) -> Op[set[Written]]:
     """Write pieces of growing text, and those texts of their requests that may be new. Both are one
     transaction: after a crash, shown text always has the request it answers."""
     yield from texts.keep(new)
@@ -295,30 +306,7 @@ def settle(lease: TurnLease, settlement: Settlement, stamp: Stamp) -> Op[Settled
     last_seq = yield from journal.fence(lease.session, lease.epoch)
     shown = yield from _take_shown(lease.turn)
     so_far = yield from journal.of_turn(lease.turn)
-    # Open calls are closed before the last words are appended: a result must stand directly behind
-    # the message that asked for it. With new calls in the settlement itself nothing is closed.
-    known = [recorded.event for recorded in so_far]
-    never_ended = [] if settlement.calls else open_call_endings(lease.turn, known)
-    said = _said(lease, settlement, shown)
-    events: list[AnyEvent] = [*settlement.acknowledgements, *never_ended, *said]
-    if settlement.note:
-        message = MessageId(stamp.mint("msg"))
-        events.append(NoticePosted(message=message, text=settlement.note, about=lease.turn))
-    events.append(
-        TurnSettled(
-            turn=lease.turn,
-            outcome=settlement.outcome,
-            reason=settlement.reason,
-            detail=settlement.detail,
-            agent=settlement.agent,
-            usage=settlement.usage,
-            cost=settlement.cost,
-            prefix_break=settlement.prefix_break,
-            reach=settlement.reach,
-        )
-    )
-    events += steps_aside([*(recorded.event for recorded in so_far), *events])
-    events += free_steers(so_far, stamp)
+    events = _last_events(lease, settlement, shown, so_far, stamp)
     closing = Closing(
         settlement.outcome, settlement.reason, settlement.context_tokens, settlement.asked.prefix
     )
@@ -327,21 +315,62 @@ def settle(lease: TurnLease, settlement: Settlement, stamp: Stamp) -> Op[Settled
     )
     yield from mark_told(recorded)
     yield from texts.keep(settlement.asked.texts)
-    yield from spending.spend(
-        lease.turn, settlement.agent, settlement.usage, settlement.cost, stamp
-    )
+    spent = Spent(agent=settlement.agent, usage=settlement.usage, cost=settlement.cost)
+    # A turn counts once, when it ends, also if only its earlier attempts have asked a model.
+    used = settlement.usage + spent_earlier(recorded.event for recorded in so_far).usage
+    yield from spending.spend(lease.turn, spent, stamp, turns=int(used != Usage()))
     if settlement.is_reserved:
         yield from spending.release(lease.turn)
     yield from queue_freed(recorded, stamp, places=arrivals(so_far))
     is_ready = yield from make_ready(lease.session, stamp)
     if settlement.parts or settlement.files:
-        yield from replies.put_reply(
-            lease.session, lease.turn, settlement.parts, settlement.files, stamp
-        )
+        final = replies.FinalWords(settlement.parts, settlement.files, settlement.choices)
+        yield from replies.put_reply(lease.session, lease.turn, final, stamp)
     brought = yield from errands.ended(lease.turn, [*so_far, *recorded], stamp)
     # A session may have been held back by this errand even if it brings no event.
     has_more = is_ready or is_errand(so_far)
     return Settled(recorded=[*recorded, *brought], has_more=has_more)
+
+
+def _last_events(
+    lease: TurnLease,
+    settlement: Settlement,
+    shown: dict[MessageId, str],
+    so_far: Sequence[Recorded],
+    stamp: Stamp,
+) -> list[AnyEvent]:
+    """Return the events that end a turn as its runner says. Steers that were never taken become
+    turns of their own."""
+    turn = lease.turn
+    known = [recorded.event for recorded in so_far]
+    earlier = spent_earlier(known)
+    # Open calls are closed before the last words are appended: a result must stand directly behind
+    # the message that asked for it. With new calls in the settlement itself nothing is closed.
+    never_ended = [] if settlement.calls else open_call_endings(turn, known)
+    said = _said(lease, settlement, shown)
+    events: list[AnyEvent] = [*settlement.acknowledgements, *never_ended, *said]
+    if settlement.note:
+        message = MessageId(stamp.mint("msg"))
+        events.append(NoticePosted(message=message, text=settlement.note, about=turn))
+    if settlement.left_out:
+        # In this transaction: if the process died between two, the next request would be refused
+        # for the same reason as this one.
+        events.append(ContentLeftOut(turn=turn, what=settlement.left_out))
+    events.append(
+        TurnSettled(
+            turn=turn,
+            outcome=settlement.outcome,
+            reason=settlement.reason,
+            detail=settlement.detail,
+            agent=settlement.agent,
+            usage=settlement.usage + earlier.usage,
+            cost=settlement.cost + earlier.cost,
+            prefix_break=settlement.prefix_break,
+            reach=settlement.reach,
+        )
+    )
+    events += steps_aside([*known, *events])
+    return [*events, *free_steers(so_far, stamp)]
 
 
 def _take_shown(turn: TurnId) -> Op[dict[MessageId, str]]:
@@ -397,7 +426,7 @@ def turn_away(turn: TurnId, reason: str, stamp: Stamp) -> Op[list[Recorded]]:
     found = yield from locked(turn)
     if found is None or found.state == State.SETTLED:
         return []
-    is_at_work = found.state in (State.RUNNING, State.WAITING)
+    is_at_work = found.state in AT_WORK
     closing = Closing(Outcome.STOPPED if is_at_work else Outcome.REFUSED, reason)
     return (yield from end_turn(turn, found, closing, stamp))
 

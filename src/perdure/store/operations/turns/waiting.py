@@ -6,9 +6,12 @@ waits for it. The answer puts it back to its place in line; from there it contin
 that the question was about.
 """
 
+import msgspec
+
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.journal.events import AnswerAwaited, AnswerReceived, Recorded
 from perdure.domain.turn.next_action import open_question
+from perdure.domain.turn.spent import Spent
 from perdure.domain.turn.turn import State
 from perdure.ports.turns.turns import TurnLease
 from perdure.store.operations import journal
@@ -23,12 +26,16 @@ from perdure.store.statement import Op, run
 _LET_GO = "UPDATE sessions SET epoch = epoch + 1 WHERE id = $1"
 
 
-def wait(lease: TurnLease, question: AnswerAwaited, *, at: int) -> Op[list[Recorded]]:
-    """Let a running turn wait for an answer. It loses its owner and its reservation in the
-    budgets."""
-    recorded = yield from journal.append(lease.session, [question], at=at, epoch=lease.epoch)
+def wait(
+    lease: TurnLease, question: AnswerAwaited, spent: Spent, stamp: Stamp
+) -> Op[list[Recorded]]:
+    """Let a running turn wait for an answer. It is charged what it has spent so far, and loses its
+    owner and its reservation in the budgets."""
+    question = msgspec.structs.replace(question, usage=spent.usage, cost=spent.cost)
+    recorded = yield from journal.append(lease.session, [question], at=stamp.at, epoch=lease.epoch)
     yield from turn_rows.wait(question)
     yield from run(_LET_GO, lease.session)
+    yield from spending.spend(lease.turn, spent, stamp, turns=0)
     yield from spending.release(lease.turn)
     return recorded
 

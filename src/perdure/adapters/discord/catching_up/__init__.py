@@ -1,0 +1,1 @@
+"""Reads what was said on Discord while nobody listened."""

@@ -1,0 +1,1 @@
+"""Reads what people in Matrix rooms say and send, and which rooms there are."""

@@ -1,0 +1,1 @@
+"""Signs the bot in, and keeps its login and its position in the sync."""

@@ -1,0 +1,1 @@
+"""Knows what Slack refuses, and until when it wants no more calls."""

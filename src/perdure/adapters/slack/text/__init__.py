@@ -1,0 +1,1 @@
+"""Reads and writes the texts of Slack messages: markup, mentions and emoji."""

@@ -1,0 +1,1 @@
+"""Reads what people on Telegram say and send."""

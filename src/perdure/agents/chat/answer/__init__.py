@@ -1,0 +1,1 @@
+"""Collects what a model answers: text, thoughts and tool calls."""

@@ -1,0 +1,1 @@
+"""Speaks the Anthropic messages wire: requests out, streams in."""

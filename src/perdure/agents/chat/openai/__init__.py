@@ -1,0 +1,1 @@
+"""Speaks the OpenAI chat-completions wire: requests out, streams in."""

@@ -1,0 +1,1 @@
+"""Holds what is common to both wires about models that reason."""

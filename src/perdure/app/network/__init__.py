@@ -1,0 +1,1 @@
+"""Opens connections to other servers: over which proxy, and trusting which authorities."""

@@ -1,0 +1,202 @@
+"""Starts the verb that was asked for, and leaves the process with its exit code.
+
+Each verb's module is imported only when the verb runs, so that help and a mistyped command answer
+at once.
+"""
+# ruff: noqa: PLC0415
+
+import argparse
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+if TYPE_CHECKING:
+    from perdure.cli.target import CommandTarget
+
+Arguments: TypeAlias = argparse.Namespace
+
+
+def _ask(
+    arguments: Arguments, verb: "Callable[[CommandTarget], Awaitable[int | None]]"
+) -> NoReturn:
+    """Run a verb that asks the node or the store, and leave the process with its exit code."""
+    from perdure.cli.target import ask
+
+    ask(arguments.home, is_json=arguments.json, verb=verb)
+
+
+def serve(arguments: Arguments) -> NoReturn:
+    from perdure.app.light_imports import import_structlog
+
+    import_structlog()
+    from perdure.cli.exits import conduct
+    from perdure.cli.verbs.serving import run_serve
+
+    conduct(
+        partial(
+            run_serve,
+            arguments.home,
+            host=arguments.host,
+            port=arguments.port,
+            is_replacing=arguments.replace,
+            is_verbose=arguments.verbose,
+            has_token_shown=arguments.show_token,
+        )
+    )
+
+
+def chat(arguments: Arguments) -> NoReturn:
+    from perdure.cli.exits import conduct
+    from perdure.cli.verbs.chat import chat
+
+    conduct(partial(chat, arguments.home, name=arguments.name, is_json=arguments.json))
+
+
+def status(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import control
+
+    _ask(arguments, control.status)
+
+
+def stop(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import control
+
+    _ask(arguments, control.stop)
+
+
+def drain(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import control
+
+    _ask(arguments, control.drain if arguments.no_wait else control.stop)
+
+
+def restart(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import control
+
+    _ask(arguments, control.restart)
+
+
+def stop_turn(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import control
+
+    _ask(arguments, partial(control.stop_turn, turn=arguments.id))
+
+
+def verify(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs.verifying import verify
+
+    _ask(arguments, partial(verify, only_new=arguments.new))
+
+
+def logs(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs.logs import logs
+
+    lines, level = arguments.lines, arguments.level
+    _ask(arguments, partial(logs, lines=lines, level=level, follow=arguments.follow))
+
+
+def explain(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs.explaining import explain
+
+    _ask(arguments, partial(explain, any_id=arguments.id, with_request=arguments.request))
+
+
+def list_sessions(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import records
+
+    limit, after = arguments.limit, arguments.after
+    _ask(arguments, partial(records.list_sessions, limit=limit, after=after))
+
+
+def show_session(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import records
+
+    _ask(arguments, partial(records.show, which=arguments.which, is_raw=arguments.journal))
+
+
+def search_sessions(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import records
+
+    words, limit, after = arguments.words, arguments.limit, arguments.after
+    _ask(arguments, partial(records.search, words=words, limit=limit, after=after))
+
+
+def send(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import places
+
+    text, own_id = " ".join(arguments.text), arguments.id
+    _ask(arguments, partial(places.send, to=arguments.to, text=text, own_id=own_id))
+
+
+def list_places(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import places
+
+    limit, after = arguments.limit, arguments.after
+    _ask(arguments, partial(places.list_places, limit=limit, after=after))
+
+
+def list_parked(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import parked
+
+    limit, after = arguments.limit, arguments.after
+    _ask(arguments, partial(parked.list_parked, limit=limit, after=after))
+
+
+def show_parked(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import parked
+
+    _ask(arguments, partial(parked.show, part=arguments.id))
+
+
+def replay_parked(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import parked
+
+    _ask(arguments, partial(parked.replay, part=arguments.id, force=arguments.yes))
+
+
+def drop_parked(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import parked
+
+    _ask(arguments, partial(parked.drop, part=arguments.id))
+
+
+def list_pairings(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import pairings
+
+    _ask(arguments, pairings.list_pairings)
+
+
+def approve_pairing(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import pairings
+
+    _ask(arguments, partial(pairings.approve, code=arguments.code))
+
+
+def revoke_pairing(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import pairings
+
+    _ask(arguments, partial(pairings.revoke, pairing=arguments.id))
+
+
+def list_tokens(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import records
+
+    _ask(arguments, records.list_tokens)
+
+
+def link_token(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import records
+
+    _ask(arguments, records.link_token)
+
+
+def add_token(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import records
+
+    _ask(arguments, partial(records.add_token, name=arguments.name))
+
+
+def revoke_token(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import records
+
+    _ask(arguments, partial(records.revoke_token, which=arguments.which))

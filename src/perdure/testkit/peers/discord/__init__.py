@@ -1,0 +1,1 @@
+"""Provides peers that stand for Discord in tests."""

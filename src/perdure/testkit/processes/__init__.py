@@ -1,0 +1,1 @@
+"""Runs real processes for tests: gateways, commands, file servers and a faulty proxy."""

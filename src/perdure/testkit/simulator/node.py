@@ -1,0 +1,127 @@
+"""Describes a node of the real gateway as the crash simulator sees it.
+
+The testkit imports neither app nor engine nor store. `tests/sim/conftest.py` puts the real ones
+together, and the protocols here describe the parts of them that a test drives and reads.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from perdure.ports.delivery.outbox import Outbox
+from perdure.ports.gateway import Door
+from perdure.ports.people.principals import Principals
+from perdure.ports.records.history import Archive, Conversations, Diagnostics
+from perdure.ports.records.media import Fetches
+from perdure.ports.turns.inbox import Inbox
+from perdure.ports.turns.room import ContextRoom
+from perdure.ports.turns.turns import Nodes, Turns
+from perdure.ports.turns.wakes import Wakes
+
+
+class Pump(Protocol):
+    """Does its work in steps, as any pump of the engine."""
+
+    async def step(self) -> bool:
+        """Do one unit of work. Returns whether there was any."""
+
+
+class TurnsPump(Protocol):
+    """Runs turns, as the engine's turn pump does."""
+
+    @property
+    def running(self) -> int:
+        """Return how many turns run now."""
+
+    async def step(self) -> bool:
+        """Begin turns that are ready. Returns whether there were any."""
+
+    async def finished(self) -> None:
+        """Wait until no turn runs."""
+
+
+class _OutboxPump(Protocol):
+    """Sends parts, as the engine's outbox pump does."""
+
+    async def recall(self) -> None: ...
+
+    async def recover(self) -> None: ...
+
+    async def step(self) -> bool: ...
+
+
+class Engine(Protocol):
+    """Starts a node's pumps and drains them."""
+
+    async def begin(self, *, name: str) -> None: ...
+
+    async def drain(self) -> None: ...
+
+
+class _EngineParts(Protocol):
+    """Holds the parts of the real engine, put together and not yet started."""
+
+    @property
+    def wakes(self) -> Wakes: ...
+
+    @property
+    def door(self) -> Door: ...
+
+    @property
+    def turns(self) -> TurnsPump: ...
+
+    @property
+    def outbox(self) -> _OutboxPump: ...
+
+    @property
+    def fetching(self) -> Pump: ...
+
+    @property
+    def reaper(self) -> Pump: ...
+
+    @property
+    def gateway(self) -> Engine: ...
+
+
+class StorePorts(Protocol):
+    """Holds the ports of the real store. They are not wrapped, so the simulator does not strike the
+    test's own reads."""
+
+    @property
+    def inbox(self) -> Inbox: ...
+
+    @property
+    def turns(self) -> Turns: ...
+
+    @property
+    def room(self) -> ContextRoom: ...
+
+    @property
+    def nodes(self) -> Nodes: ...
+
+    @property
+    def outbox(self) -> Outbox: ...
+
+    @property
+    def fetches(self) -> Fetches: ...
+
+    @property
+    def principals(self) -> Principals: ...
+
+    @property
+    def conversations(self) -> Conversations: ...
+
+    @property
+    def archive(self) -> Archive: ...
+
+    @property
+    def diagnostics(self) -> Diagnostics: ...
+
+
+class Process(msgspec.Struct, frozen=True):
+    """Holds one process of the gateway: its store, its engine, and the wrapped `Nodes` port, which
+    the simulator can strike."""
+
+    store: StorePorts
+    parts: _EngineParts
+    struck_nodes: Nodes
