@@ -13,7 +13,7 @@ from bench.report import Findings, machine, page
 
 PARTS = (
     *("turns", "store", "stream", "flight", "start", "recovery", "steering"),
-    *("verifying", "written", "batches"),
+    *("verifying", "written", "batches", "tools"),
 )
 RESULTS = Path(__file__).with_name("RESULTS.md")
 

@@ -22,8 +22,8 @@ from perdure.domain.journal.events import (
     TurnQueued,
     TurnSettled,
     TurnStarted,
-    Usage,
 )
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.journal.session_events import SessionOpened
 from perdure.domain.outcomes import Outcome
 from perdure.store.drivers.dialect import words_of

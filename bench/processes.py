@@ -57,9 +57,10 @@ async def running(name: str, *arguments: str) -> AsyncIterator[Program]:
 
 
 @contextlib.asynccontextmanager
-async def perdure(home: Path, *, model_url: str = "") -> AsyncIterator[Program]:
-    """Start the real gateway. Without a model's address it answers with its demo agent."""
-    _furnish(home, model_url)
+async def perdure(home: Path, *, model_url: str = "", settings: str = "") -> AsyncIterator[Program]:
+    """Start the real gateway. Without a model's address it answers with its demo agent. `settings`
+    is its configuration file, if it needs one of its own."""
+    _furnish(home, model_url, settings)
     async with _child(COMMAND, "serve", "--home", str(home), "--port", "0") as process:
         program = Program("perdure", process)
         await _line(process)
@@ -67,8 +68,10 @@ async def perdure(home: Path, *, model_url: str = "") -> AsyncIterator[Program]:
         yield program
 
 
-def _furnish(home: Path, model_url: str) -> None:
+def _furnish(home: Path, model_url: str, settings: str) -> None:
     home.mkdir(mode=0o700)
+    if settings:
+        (home / "perdure.toml").write_text(settings)
     if model_url:
         agent = f'kind = "chat"\nbase_url = "{model_url}/v1"\nmodel = "scripted"\n'
         # Compaction is switched off: it would make long conversations short.

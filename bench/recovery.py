@@ -128,7 +128,7 @@ async def _resuming_s(home: Path) -> tuple[float, float]:
     call has begun."""
     _allow_files()
     async with ModelServer(lambda _: hang("before_headers"), requests_max=0) as server:
-        _furnish(home, server.url)
+        _furnish(home, server.url, "")
         gateway = GatewayProcess(home, environ=environment(), clock=SystemClock())
         try:
             await gateway.start()

@@ -18,7 +18,7 @@ import apsw
 from bench.report import Findings, Gate
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.ids import MessageId, NodeId, PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.codec import encode

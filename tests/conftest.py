@@ -24,7 +24,7 @@ from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from perdure.app.wiring.system import SystemClock
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.ids import NodeId
 from perdure.domain.people.quotas import NO_QUOTA, Quota
 from perdure.ports.records.history import Page

@@ -6,11 +6,23 @@ import pytest
 from tests.untyped_rows import rows
 
 from perdure.app.operate.verify import VerifyVerdict, verify_store
-from perdure.domain.ids import SessionId
+from perdure.domain.ids import QuestionId, SessionId
+from perdure.domain.journal.events import ToolStarted
+from perdure.domain.tools.asking import ALLOW, DENY
 from perdure.ports.records.audit import SessionMark
+from perdure.ports.turns.questions import QuestionReply
+from perdure.ports.turns.turns import Claimed
 from perdure.store.operations.reading import auditing
 from perdure.store.store import Store
-from perdure.testkit.simulator.stores import Person, claim_one, flush, settle
+from perdure.testkit.simulator.stores import (
+    Person,
+    claim_one,
+    flush,
+    question_about,
+    said,
+    settle,
+    tool_call,
+)
 
 TALKS = 5
 
@@ -122,6 +134,103 @@ async def test_a_journal_with_a_gap_is_found(store: Store, ada: Person) -> None:
 
     assert verdict.report.violations == [f"{broken}: the journal's numbers have a gap"]
     assert {mark.session for mark in verdict.sound} == set(others)
+
+
+async def asked(store: Store, ada: Person, *, is_allowed: bool | None) -> Claimed:
+    """Let a turn ask whether a call may run. Some answer may come, and then the call begins and is
+    cut, so that nobody knows whether it has happened."""
+    await ada.says("pay")
+    claimed = await claim_one(store)
+    lease, call = claimed.lease, tool_call("pay")
+    await store.turns.append(lease, [said(lease, "", calls=(call,))])
+    await store.turns.wait(lease, [question_about(lease, call)])
+    if is_allowed is not None:
+        answer = ALLOW if is_allowed else DENY
+        reply = QuestionReply(question=QuestionId("qst_1"), answer=answer, by=ada.id)
+        await store.questions.answer(reply)
+        lease = (await claim_one(store)).lease
+        began = [ToolStarted(turn=lease.turn, call=call.id)] if is_allowed else []
+        await store.turns.append(lease, began)
+        await store.inbox.stop(lease.turn, by=ada.id)
+    return claimed
+
+
+BROKEN_QUESTIONS = {
+    "a row that nobody asked for": (
+        None,
+        "UPDATE questions SET id = 'qst_2'",
+        "not in both",
+    ),
+    "an open question of a turn that is over": (
+        True,
+        "UPDATE questions SET state = 'pending', answered_at = NULL",
+        "has an open question, and does not wait",
+    ),
+    "a turn that waits for nothing": (
+        None,
+        "UPDATE questions SET state = 'denied', answered_at = 1",
+        "waits, and no question of it is open",
+    ),
+    "another verdict than the journal's": (
+        True,
+        "UPDATE questions SET state = 'denied'",
+        "is denied, by the journal allowed",
+    ),
+    "another person than the journal's": (
+        False,
+        "UPDATE questions SET answered_by = 'prn_x'",
+        "the row says",
+    ),
+    "another call than the journal's": (
+        None,
+        "UPDATE questions SET call_id = 'call_x'",
+        "the row says",
+    ),
+    "a notice that never told it": (
+        None,
+        "UPDATE questions SET message_id = 'msg_x'",
+        "was told by",
+    ),
+    "an answer that is not there": (
+        True,
+        "UPDATE journal SET kind = 'turn_went' WHERE kind = 'answer_received'",
+        "",
+    ),
+    "a call that began unasked": (
+        True,
+        (
+            "UPDATE journal SET body = REPLACE(body, '\"allow\"', '\"deny\"') "
+            "WHERE kind = 'answer_received'"
+        ),
+        "began without being allowed",
+    ),
+    "an effect of a call that never began": (
+        True,
+        "UPDATE effects SET call_id = 'call_x'",
+        "is kept as a call of unknown fate, and is none",
+    ),
+    "an effect that was told nowhere": (
+        True,
+        "UPDATE effects SET state = 'happened', marked_at = 1, told_turn_id = turn_id",
+        "is told as",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN_QUESTIONS)
+async def test_what_is_wrong_with_a_question_or_an_effect_is_found(
+    store: Store, ada: Person, what: str
+) -> None:
+    is_allowed, damage, words = BROKEN_QUESTIONS[what]
+    claimed = await asked(store, ada, is_allowed=is_allowed)
+    assert (await looked_at(store)).report.violations == []
+
+    await run(store, damage)
+
+    found = (await looked_at(store)).report.violations
+    assert found, "nothing was found"
+    assert any(words in each for each in found), found
+    assert all(each.startswith(claimed.lease.session) for each in found)
 
 
 async def test_a_session_that_cannot_be_read_is_named_and_the_others_are_judged(

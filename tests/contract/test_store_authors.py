@@ -14,7 +14,8 @@ from perdure.domain.address import Address
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import PrincipalId
 from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
-from perdure.domain.journal.events import TurnQueued, Usage
+from perdure.domain.journal.events import TurnQueued
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, Interruption, Outcome
 from perdure.domain.people.budgets import Amount, Budget, DailyBudgets

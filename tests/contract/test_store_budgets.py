@@ -14,11 +14,11 @@ from perdure.domain.address import Address
 from perdure.domain.errors import Fenced
 from perdure.domain.ids import QuestionId
 from perdure.domain.journal.events import (
-    AnswerAwaited,
     AttemptInterrupted,
     TurnSettled,
-    Usage,
 )
+from perdure.domain.journal.model.usage import Usage
+from perdure.domain.journal.question_events import AnswerAwaited
 from perdure.domain.outcomes import Interruption, Outcome
 from perdure.domain.people.budgets import (
     DAY_MS,
@@ -428,6 +428,6 @@ async def test_a_turn_that_waits_for_an_answer_reserves_nothing(store: Store, ad
         turn=waiting.lease.turn, attempt=1, question=QuestionId("qst_1"), text="Pay?", call=None
     )
 
-    await store.turns.wait(waiting.lease, asked)
+    await store.turns.wait(waiting.lease, [asked])
 
     assert await has_room(store, await begin(store, ada, "other"), 100)

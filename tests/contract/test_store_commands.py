@@ -19,7 +19,7 @@ from perdure.domain.journal.events import (
     Recorded,
     TurnQueued,
 )
-from perdure.domain.journal.options import NONE, Options
+from perdure.domain.journal.model.options import NONE, Options
 from perdure.domain.journal.session_events import (
     CommandTaken,
     Compacted,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from perdure.domain.address import HTTP, Address
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId

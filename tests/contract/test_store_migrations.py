@@ -28,7 +28,7 @@ from perdure.store.drivers.driver import Driver
 from perdure.store.drivers.postgres import PostgresDriver
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.migrations import Migration
-from perdure.store.operations.turns import turns
+from perdure.store.operations.turns import claiming
 from perdure.store.statement import run
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import Person, claim_one, problems_of, settle
@@ -497,7 +497,7 @@ async def test_what_was_ready_before_sequences_is_ready_in_its_order(
 
     try:
         assert await store.turns.next_claim_ms() == AT_ONCE
-        ready = partial(rows, turns.ready_sql(0), clock.now_ms(), clock.now_ms(), 9)
+        ready = partial(rows, claiming.ready_sql(0), clock.now_ms(), clock.now_ms(), 9)
         assert [session for session, _ in await store._driver.write(ready)] == ["ses_2", "ses_1"]
         parts = await store.outbox.take(adapter="chat", limit=9)
         assert [part.id for part in parts] == ["prt_2", "prt_1"]

@@ -8,7 +8,7 @@ from itertools import cycle, islice
 
 import pytest
 
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.delivery import LEGAL, DeliveryStep, PartState
 from perdure.domain.errors import Conflict, Fenced, NotFound
 from perdure.domain.ids import PartId

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 import pytest
 
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.content.forwards import Passage
 from perdure.domain.delivery import DeliveryStep, PartState
 from perdure.domain.errors import Conflict, Fenced, NotFound, Rejected

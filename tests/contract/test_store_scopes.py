@@ -12,7 +12,7 @@ from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.kinds import UpdateKind
 from perdure.ports.records.history import Page
 from perdure.store.operations.commands import asking
-from perdure.store.ports import history as reading
+from perdure.store.ports.records import history as reading
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import Person, claim_one, settle, turn_of
 

@@ -9,7 +9,7 @@ from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.events import Attachment
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.people.sharing import FairShares
-from perdure.store.operations.turns.turns import WINDOW
+from perdure.store.operations.turns.claiming import WINDOW
 from perdure.store.store import Store
 
 FILE = Attachment(reference="ref-1", name="report.txt", size=5)

@@ -27,7 +27,13 @@ from perdure.store.operations.delivery import doubts, outbox, pacing, parked, un
 from perdure.store.operations.files import fetching
 from perdure.store.operations.reading import answers, auditing, chains, explaining, history
 from perdure.store.operations.sessions import destinations, moves, places
-from perdure.store.operations.turns import endings, recovery, session_queue, suspension, turns
+from perdure.store.operations.turns import (
+    claiming,
+    endings,
+    recovery,
+    session_queue,
+    suspension,
+)
 from perdure.store.statement import Op, Rows, run
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import Person, message
@@ -272,14 +278,14 @@ async def test_a_reader_cannot_write(driver: SqliteDriver) -> None:
 
 
 HOT = {
-    "claim's ready sessions": turns.ready_sql(0),
-    "ready sessions but some people's": turns.ready_sql(2),
-    "locking sessions": turns.take_sql(2),
+    "claim's ready sessions": claiming.ready_sql(0),
+    "ready sessions but some people's": claiming.ready_sql(2),
+    "locking sessions": claiming.take_sql(2),
     "due files": fetching.due_sql(0),
     "due files but some people's": fetching.due_sql(2),
     "a file that waits": attaching._PUT,
-    "until when the ready ones wait": turns._NEXT_READY,
-    "the next queued turn": turns._NEXT,
+    "until when the ready ones wait": claiming._NEXT_READY,
+    "the next queued turn": claiming._NEXT,
     "the turn to stop": endings._TURN,
     "the partials of a turn": endings._PARTIALS,
     "orphans": recovery._ORPHANS.format(now_ms=SqliteDialect.now_ms),
@@ -392,8 +398,8 @@ def placeholders(sql: str) -> int:
 @pytest.mark.parametrize(
     ("sql", "index"),
     [
-        (turns.ready_sql(0), "sessions_in_line"),
-        (turns.ready_sql(1), "sessions_in_line"),
+        (claiming.ready_sql(0), "sessions_in_line"),
+        (claiming.ready_sql(1), "sessions_in_line"),
         (fetching.due_sql(0), "fetches_in_line"),
         (fetching.due_sql(1), "fetches_in_line"),
     ],

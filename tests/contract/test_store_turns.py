@@ -23,7 +23,7 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.journal.reach import Missed, Reach
+from perdure.domain.journal.model.reach import Missed, Reach
 from perdure.domain.journal.session_events import SessionOpened
 from perdure.domain.outcomes import CallEnding, Interruption, Outcome, Repeat
 from perdure.domain.turn.recovery import given_up_text

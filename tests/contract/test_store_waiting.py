@@ -7,20 +7,21 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from perdure.domain.errors import Conflict, Fenced, NotFound
-from perdure.domain.ids import QuestionId, TurnId
+from perdure.domain.errors import Conflict, Fenced, NotFound, Rejected
+from perdure.domain.ids import QuestionId
 from perdure.domain.journal.events import (
-    AnswerAwaited,
-    AnswerReceived,
     AttemptInterrupted,
     ToolFinished,
     TurnSettled,
-    Usage,
 )
+from perdure.domain.journal.model.usage import Usage
+from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WaitEnded
 from perdure.domain.outcomes import Busy, CallEnding, Interruption, NodeRequest, Outcome
+from perdure.domain.tools.asking import ALLOW, DENY
 from perdure.domain.turn.next_action import RunCalls, TurnFacts, next_action
 from perdure.domain.turn.spent import Spent
 from perdure.domain.turn.turn import State
+from perdure.ports.turns.questions import QuestionReply, QuestionTaken
 from perdure.ports.turns.turns import Claimed
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import (
@@ -30,10 +31,12 @@ from perdure.testkit.simulator.stores import (
     claim_one,
     message,
     only,
+    question_about,
     said,
     settle,
     tool_call,
 )
+from perdure.testkit.simulator.system import VirtualClock
 
 OpenStore = Callable[[], Awaitable[Store]]
 QUESTION = QuestionId("qst_1")
@@ -45,18 +48,19 @@ async def asks(store: Store, ada: Person) -> Claimed:
     await ada.says("pay the bill")
     claimed = await claim_one(store)
     await store.turns.append(claimed.lease, [said(claimed.lease, "Sure.", calls=(PAY,))])
-    await store.turns.wait(claimed.lease, question_of(claimed))
+    await store.turns.wait(claimed.lease, [question_of(claimed)])
     return claimed
 
 
-def question_of(claimed: Claimed) -> AnswerAwaited:
-    return AnswerAwaited(
-        turn=claimed.lease.turn,
-        attempt=claimed.lease.attempt,
-        question=QUESTION,
-        text="Pay 10?",
-        call=PAY.id,
-    )
+def question_of(claimed: Claimed, *, deadline: int = 0) -> AnswerAwaited:
+    return question_about(claimed.lease, PAY, question=QUESTION, deadline=deadline)
+
+
+async def answered(
+    store: Store, by: Person, answer: str = ALLOW, *, question: QuestionId = QUESTION
+) -> QuestionTaken:
+    reply = QuestionReply(question=question, answer=answer, by=by.id)
+    return await store.questions.answer(reply)
 
 
 async def state_of(store: Store, claimed: Claimed) -> str:
@@ -81,11 +85,15 @@ async def test_an_answered_turn_goes_on_with_the_call_and_does_not_ask_the_model
     claimed = await asks(store, ada)
     behind = await ada.says("and then?")
 
-    (recorded,) = await store.turns.answer(claimed.lease.turn, QUESTION, "yes", by=ada.id)
+    taken = await answered(store, ada)
 
-    assert isinstance(recorded.event, AnswerReceived)
+    received, ended = [each.event for each in taken.recorded]
+    assert isinstance(received, AnswerReceived)
+    assert (received.question, received.answer, received.by) == (QUESTION, ALLOW, ada.id)
+    assert isinstance(ended, WaitEnded)
+    assert (taken.session, taken.turn) == (claimed.lease.session, claimed.lease.turn)
     again = await claim_one(store)
-    assert (again.lease.turn, again.lease.attempt) == (claimed.lease.turn, 2)
+    assert (again.lease.turn, again.lease.attempt) == (claimed.lease.turn, 1)
     assert again.telling.interruptions == (), "nobody was interrupted"
     events = [each.event for each in again.events]
     assert next_action(events, TurnFacts()) == RunCalls((PAY,))
@@ -101,11 +109,11 @@ async def test_what_was_spent_until_a_question_is_charged_with_it(
     claimed = await claim_one(store)
     spent = Spent(agent="main", usage=Usage(input_tokens=30, model_calls=1), cost=4)
 
-    await store.turns.wait(claimed.lease, question_of(claimed), spent=spent)
+    await store.turns.wait(claimed.lease, [question_of(claimed)], spent=spent)
 
     told = (await ada.says("/usage")).reply.splitlines()
     assert told[-1] == "You in all: 0 turns, 30 tokens in (0% cached), 0 out, cost 0.000004"
-    await store.turns.answer(claimed.lease.turn, QUESTION, "yes", by=ada.id)
+    await answered(store, ada)
     await settle(store, await claim_one(store))
     record = await store.diagnostics.record(claimed.lease.session)
     (settled,) = only(TurnSettled, record.events)
@@ -114,17 +122,20 @@ async def test_what_was_spent_until_a_question_is_charged_with_it(
 
 async def test_only_the_first_answer_counts(peers: list[Store], ada: Person) -> None:
     claimed = await asks(peers[0], ada)
-    turn = claimed.lease.turn
 
     answers = await asyncio.gather(
-        *(each.turns.answer(turn, QUESTION, f"{n}", by=ada.id) for n, each in enumerate(peers)),
+        *(answered(each, ada, [ALLOW, DENY][n % 2]) for n, each in enumerate(2 * peers)),
         return_exceptions=True,
     )
 
     taken = [each for each in answers if not isinstance(each, BaseException)]
     refused = [each for each in answers if isinstance(each, Conflict)]
-    assert (len(taken), len(refused)) == (1, len(peers) - 1)
+    assert (len(taken), len(refused)) == (1, 2 * len(peers) - 1)
     assert {each.code for each in refused} <= {"already_answered"}
+    record = await peers[0].diagnostics.record(claimed.lease.session)
+    (received,) = only(AnswerReceived, record.events)
+    told = {each.message for each in refused}
+    assert told == {f"already answered: ada said {received.answer}"}
     await assert_sound(peers[0], claimed.lease.session)
 
 
@@ -132,16 +143,23 @@ async def test_an_answer_to_nothing_is_refused(store: Store, ada: Person) -> Non
     claimed = await asks(store, ada)
 
     with pytest.raises(NotFound):
-        await store.turns.answer(TurnId("trn_none"), QUESTION, "yes", by=ada.id)
-    with pytest.raises(Conflict):
-        await store.turns.answer(claimed.lease.turn, QuestionId("qst_2"), "yes", by=ada.id)
+        await answered(store, ada, question=QuestionId("qst_2"))
+    for nothing in ("", "yes", "denied", "allow ", "Allow"):
+        with pytest.raises(Rejected) as refused:
+            await answered(store, ada, nothing)
+        assert refused.value.code == "no_answer"
+    assert (await state_of(store, claimed)) == State.WAITING
     await assert_sound(store, claimed.lease.session)
 
 
 async def test_no_death_and_no_drain_interrupts_a_turn_that_waits(
-    store: Store, ada: Person, restart: OpenStore
+    store: Store, ada: Person, restart: OpenStore, clock: VirtualClock
 ) -> None:
-    claimed = await asks(store, ada)
+    await ada.says("pay the bill")
+    claimed = await claim_one(store)
+    await store.turns.append(claimed.lease, [said(claimed.lease, "Sure.", calls=(PAY,))])
+    deadline = clock.now_ms() + 60_000
+    await store.turns.wait(claimed.lease, [question_of(claimed, deadline=deadline)])
     store = await restart()
 
     assert only(AttemptInterrupted, await store.nodes.reap(attempts_max=1, limit=10)) == []
@@ -151,7 +169,9 @@ async def test_no_death_and_no_drain_interrupts_a_turn_that_waits(
             claimed.lease, Interruption.SHUTDOWN, attempts_max=1, asked=NodeRequest.STOP
         )
     assert (await state_of(store, claimed)) == State.WAITING
-    await store.turns.answer(claimed.lease.turn, QUESTION, "no", by=None)
+    clock.advance(60)
+    (received,) = only(AnswerReceived, await store.questions.expire(limit=10))
+    assert (received.question, received.by, received.reason) == (QUESTION, None, "deadline")
     assert (await claim_one(store)).lease.turn == claimed.lease.turn
     await assert_sound(store, claimed.lease.session)
 
@@ -162,11 +182,12 @@ async def test_a_stop_ends_a_turn_that_waits_and_closes_its_call(store: Store, a
     recorded = await store.inbox.stop(claimed.lease.turn, by=ada.id)
 
     assert [(e.call, e.ending) for e in only(ToolFinished, recorded)] == [
-        (PAY.id, CallEnding.INTERRUPTED)
+        (PAY.id, CallEnding.DENIED)
     ]
     assert [each.outcome for each in only(TurnSettled, recorded)] == [Outcome.STOPPED]
-    with pytest.raises(Conflict):
-        await store.turns.answer(claimed.lease.turn, QUESTION, "yes", by=ada.id)
+    with pytest.raises(Conflict) as refused:
+        await answered(store, ada)
+    assert refused.value.code == "already_answered"
     await assert_sound(store, claimed.lease.session)
 
 

@@ -9,7 +9,7 @@ import apsw
 import pytest
 from bench.wal import Commit, Tail
 
-from perdure.domain.journal.events import Usage
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.outcomes import Outcome
 from perdure.domain.prompt.prefix import Basis, RequestOrigin, kept_text, text_digest
 from perdure.domain.prompt.prefix import written_basis as written_basis

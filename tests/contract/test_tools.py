@@ -12,6 +12,7 @@ from perdure.domain.ids import CallId, ConversationId, PrincipalId, SessionId, T
 from perdure.domain.inbound.updates import Accepted
 from perdure.domain.journal.events import ToolCall, ToolFinished
 from perdure.domain.outcomes import CallEnding, Repeat
+from perdure.domain.tools.traits import NOTHING_AHEAD, CallTraits, Outlook, Permission
 from perdure.ports.records.history import PAGE_BYTES
 from perdure.ports.turns.tools import ToolCaller, ToolResult, Tools
 from perdure.store.store import Store
@@ -20,8 +21,8 @@ from perdure.testkit.simulator.stores import Person, claim_one, said, settle
 from perdure.testkit.simulator.system import VirtualClock
 from perdure.tools.builtin.memory import MemoryTool
 from perdure.tools.builtin.sessions import MESSAGES_MAX, SessionsTool
-from perdure.tools.tool import Tool, described
-from perdure.tools.toolbox import RESULT_MAX, Toolbox
+from perdure.tools.tool import TIME_LIMIT_S, Tool, ToolArguments, schema_of
+from perdure.tools.toolbox import Toolbox
 
 CANARY = "canary-7391"
 
@@ -47,7 +48,7 @@ class Agent:
             id=CallId(call_id or f"call_{self.caller.principal}_{self._calls}"),
             name=name,
             arguments=arguments,
-            repeat=self._tools.repeat(name),
+            repeat=self._tools.traits(name, arguments).repeat,
         )
         return await self._tools.call(call, self.caller)
 
@@ -76,31 +77,62 @@ async def agent_of(store: Store, person: Person) -> Agent:
     return agent_for(Toolbox(builtin(store)), person.id, await person.says("/whoami"))
 
 
-class Breaking:
+class Plain:
+    """Describes itself as any tool does. What it touches is nobody's but the caller's."""
+
+    parameters: str = schema_of(ToolArguments)
+    time_limit_s: float = TIME_LIMIT_S
+
+    def __init__(
+        self, name: str, description: str = "It works.", repeat: Repeat = Repeat.PURE
+    ) -> None:
+        self.name: str = name
+        self.description: str = description
+        self._repeat = repeat
+
+    def traits(self, arguments: str) -> CallTraits:
+        return CallTraits(names=(self.name,), repeat=self._repeat, permission=Permission.OWN)
+
+    def kinds(self) -> Sequence[CallTraits]:
+        return (self.traits("{}"),)
+
+    async def outlook(self, call: ToolCall, caller: ToolCaller) -> Outlook:
+        return NOTHING_AHEAD
+
+    async def call(self, call: ToolCall, caller: ToolCaller) -> str:
+        return f"{self.description} done"
+
+
+class Breaking(Plain):
     """Fails in a given way, as a tool may."""
 
-    def __init__(self, error: PerdureError, repeat: Repeat) -> None:
+    def __init__(self, error: Exception, repeat: Repeat = Repeat.PURE) -> None:
+        super().__init__("breaking", "It fails.", repeat)
         self._error = error
-        self.name: str = "breaking"
-        self.schema: str = described("breaking", "It fails.", {}, required=[])
-        self.repeat: Repeat = repeat
 
     async def call(self, call: ToolCall, caller: ToolCaller) -> str:
         raise self._error
 
 
-class Talkative:
+class Talkative(Plain):
     """Returns a given text, as a tool with a long result may."""
 
-    name: str = "talkative"
-    schema: str = described("talkative", "It says much.", {}, required=[])
-    repeat: Repeat = Repeat.PURE
-
     def __init__(self, text: str) -> None:
+        super().__init__("talkative", "It says much.")
         self._text = text
 
     async def call(self, call: ToolCall, caller: ToolCaller) -> str:
         return self._text
+
+
+class Market:
+    """Lists tools that change, as a server of tools does."""
+
+    def __init__(self, *tools: Tool) -> None:
+        self.stock: Sequence[Tool] = tools
+
+    async def tools(self) -> Sequence[Tool]:
+        return self.stock
 
 
 NOBODY = ToolCaller(
@@ -131,15 +163,65 @@ async def test_an_empty_toolbox_serves_agents_without_tools() -> None:
     agent = toolbox_agent([])
 
     assert Toolbox().schemas() == ""
-    assert Toolbox().repeat("anything") is Repeat.PURE
+    assert await Toolbox().current() is not None
+    assert Toolbox().offers() == []
+    traits = Toolbox().traits("anything", "{}")
+    assert (traits.repeat, traits.permission) == (Repeat.PURE, Permission.OWN)
+    assert "there is no tool 'anything'" in traits.problem
     assert "answer without tools" in await agent.fails("anything")
 
 
 async def test_repeats_are_each_tools_own(store: Store) -> None:
     toolbox = Toolbox(builtin(store))
 
-    assert toolbox.repeat("memory") is Repeat.REPEATABLE
-    assert toolbox.repeat("sessions") is Repeat.PURE
+    assert toolbox.traits("memory", "{}").repeat is Repeat.REPEATABLE
+    assert toolbox.traits("sessions", "{}").repeat is Repeat.PURE
+
+
+async def test_what_cannot_run_is_a_problem_before_anybody_is_asked(store: Store) -> None:
+    toolbox = Toolbox(builtin(store))
+
+    assert toolbox.traits("memory", '{"action":"list"}').problem == ""
+    assert "not valid JSON" in toolbox.traits("memory", "{").problem
+    assert "must be a JSON object" in toolbox.traits("memory", "[]").problem
+    assert "did you mean memory?" in toolbox.traits("memori", "{}").problem
+
+
+async def test_an_unforeseen_failure_names_its_kind_and_keeps_its_words_to_itself() -> None:
+    # What an unforeseen error says may hold anything, also of other people.
+    said = await toolbox_agent([Breaking(RuntimeError(CANARY))]).fails("breaking")
+
+    assert "RuntimeError" in said
+    assert CANARY not in said
+
+
+async def test_a_turn_keeps_the_tools_with_which_it_began() -> None:
+    market = Market(Plain("bell"))
+    toolbox = Toolbox(sources=[market])
+    began = await toolbox.current()
+    market.stock = (Plain("drum"),)
+
+    assert [began.has(name) for name in ("bell", "drum")] == [True, False]
+    later = await toolbox.current()
+    assert [later.has(name) for name in ("bell", "drum")] == [False, True]
+
+
+async def test_a_server_cannot_take_the_place_of_a_trusted_tool() -> None:
+    toolbox = await Toolbox(
+        [Plain("bell", "ours")], sources=[Market(Plain("bell", "theirs"))]
+    ).current()
+
+    assert await Agent(toolbox, NOBODY).gets("bell") == "ours done"
+    assert [offer.description for offer in toolbox.offers()] == ["ours"]
+
+
+async def test_the_definition_of_a_tool_changes_with_what_it_says_of_itself() -> None:
+    def definition(tool: Tool) -> str:
+        return Toolbox([tool]).traits(tool.name, "{}").definition
+
+    assert definition(Plain("bell")) == definition(Plain("bell"))
+    assert definition(Plain("bell")) != definition(Plain("bell", "It rings."))
+    assert definition(Plain("bell")) != definition(Plain("drum"))
 
 
 async def test_an_unknown_tool_is_answered_with_the_known_ones(store: Store, ada: Person) -> None:
@@ -161,7 +243,7 @@ async def test_an_unknown_tool_is_answered_with_the_known_ones(store: Store, ada
         ("{}", "missing required field `action`"),
         ('{"action":"drop"}', "Invalid enum value 'drop'"),
         ('{"action":"list","who":"bob"}', "unknown field `who`"),
-        ('{"action":"save","text":7}', "Expected `str | null`, got `int`"),
+        ('{"action":"save","text":7}', "Expected `str`, got `int`"),
         ('{"action":"save"}', "save needs text"),
         ('{"action":"edit","text":"x"}', "edit needs id"),
         ('{"action":"edit","id":"x"}', "edit needs text"),
@@ -181,6 +263,13 @@ async def test_wrong_arguments_are_answered_in_words(
     assert said in result.text
 
 
+async def test_an_argument_that_is_null_counts_as_left_out(store: Store, ada: Person) -> None:
+    # Some models write every argument that there is.
+    agent = await agent_of(store, ada)
+
+    assert "Nothing" in await agent.gets("memory", action="list", text=None, id=None, scope=None)
+
+
 @pytest.mark.parametrize(
     ("error", "repeat", "said"),
     [
@@ -197,16 +286,11 @@ async def test_a_failure_says_whether_to_try_again(
     assert said in await agent.fails("breaking")
 
 
-async def test_a_long_result_is_cut_with_a_note() -> None:
-    whole = "é" * RESULT_MAX
-    agent = toolbox_agent([Talkative(whole)])
-    assert await agent.gets("talkative") == whole
+async def test_a_long_result_is_whole() -> None:
+    # Whoever runs the call keeps a long result as a file, so a tool cuts nothing.
+    whole = "é" * 1_000_000
 
-    longer = toolbox_agent([Talkative(whole + "x" * 1234)])
-    text = await longer.gets("talkative")
-
-    assert text.startswith(whole + "\n")
-    assert "1,234 more characters were left out" in text
+    assert await toolbox_agent([Talkative(whole)]).gets("talkative") == whole
 
 
 async def test_the_memory_tool_saves_lists_corrects_and_forgets(store: Store, ada: Person) -> None:

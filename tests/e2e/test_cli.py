@@ -779,6 +779,30 @@ async def test_a_wrong_key_is_2_and_named_with_its_line(
     assert '"port"' in result.err
 
 
+async def test_config_check_says_what_a_start_would_say(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    assert "the defaults are used" in (await perdure(home, "config", "check")).out
+    file = home / "perdure.toml"
+    file.write_text(f'[tools.files]\nroots = [\n"{tmp_path}",\n"{tmp_path}/nowhere"]\n')
+    told = await perdure(home, "config", "check")
+    started = await perdure(home, "serve", "--port", "0")
+    assert (told.code, told.out) == (2, "")
+    assert f"{file}:4: " in told.err
+    assert told.err == started.err
+
+    file.write_text("[retention]\nclosed_days = 3\n")
+
+    fine = await perdure(home, "config", "check")
+    assert fine.out.splitlines() == [
+        f"{file} can be used",
+        "[retention] closed_days has no effect in this version",
+    ]
+    listed = (await perdure(home, "--json", "config", "check")).json["without_effect"]
+    assert listed == ["[retention] closed_days"]
+    assert not (home / "perdure.db").exists()
+
+
 @pytest.mark.parametrize(
     "toml", ['[agents.main]\nkind = "acp"\ncommand = ["x"]\n', '[server]\nhost = "192.0.2.1"\n']
 )

@@ -324,10 +324,6 @@ async def test_in_a_conversation_history_is_the_gateways(gate: Gate) -> None:
     assert [entry["text"] for entry in body["messages"]] == [*said, "echo: third"]
     with pytest.raises(openai.BadRequestError, match="previous_response_id"):
         await gate.ask("fourth", conversation="cellar", previous_response_id=second.id)
-    with pytest.raises(openai.BadRequestError, match="tools"):
-        await gate.ask("fourth", previous_response_id=second.id, tools=[LOOK])
-    with pytest.raises(openai.BadRequestError, match="tools"):
-        await gate.ask("fourth", conversation="garden", tools=[LOOK])
 
 
 @pytest.mark.parametrize("gate", ["openai", "anthropic"], indirect=True)

@@ -192,6 +192,18 @@ async def test_a_server_that_takes_no_blocks_gets_the_bare_text(
     assert sent["mrkdwn"] == "false"
 
 
+async def test_an_edit_to_the_bare_text_removes_the_buttons(
+    slack: Platform, server: ScriptedSlack
+) -> None:
+    """Check that blocks are emptied and not left out: Slack may keep what is left out."""
+    receipt = (await slack.perform(post("Sure?", choices="Yes No"))).external_id
+    assert len((await server.shown(CHANNEL))[0].raw["blocks"]) == 2
+    server.script["chat.update"] = [refused("invalid_blocks")]
+    await slack.perform(Edit(key=KEY, address=at(), receipt=receipt, text="Yes.", is_plain=True))
+    assert server.last("chat.update")["blocks"] == []
+    assert (await server.shown(CHANNEL))[0].raw["blocks"] == []
+
+
 async def test_a_long_plain_text_arrives_whole(slack: Platform, server: ScriptedSlack) -> None:
     text = "\n".join(["x" * 700] * 10 + ["&" * 3_500])
     await slack.perform(post(text, is_plain=True))

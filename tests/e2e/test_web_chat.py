@@ -1,51 +1,18 @@
 """Checks the web chat in a real browser, against a real gateway with the demo agent.
 
-The browser is started once; each test has its own window, and every window must end without a
-script error and without a breach of the content security policy.
+The browser is started once, and each test has its own window.
 """
 
 import asyncio
 import base64
 import inspect
 import json
-import os
 import re
-import shutil
-import subprocess
-import time
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
-from urllib.parse import quote
 
 import aiohttp
 import pytest
-from playwright.async_api import (
-    ConsoleMessage,
-    FilePayload,
-    Page,
-    Request,
-    Route,
-    async_playwright,
-    expect,
-)
-
-from perdure.testkit.processes.http import Client
-
-expect.set_options(timeout=20_000)
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-default-browser-check",
-    "--no-first-run",
-    "--remote-debugging-port=0",
-)
+from playwright.async_api import FilePayload, Request, Route, expect
+from tests.chat_window import Chat, Gateway
 
 # The smallest picture there is.
 DOT = base64.b64decode(
@@ -54,14 +21,6 @@ DOT = base64.b64decode(
 
 # The addresses at which a page of the transcript is read.
 PAGES = re.compile(r"/transcript\?")
-
-# Runs before the page's own scripts.
-WATCH = """
-window.breaches = [];
-document.addEventListener('securitypolicyviolation', (breach) => {
-  window.breaches.push(`${breach.effectiveDirective} ${breach.blockedURI} ${breach.sourceFile}`);
-});
-"""
 
 # Notes every length that the last answer had on screen, in order.
 WATCH_GROWTH = """
@@ -74,193 +33,15 @@ new MutationObserver(() => {
 """
 
 
-@dataclass(frozen=True)
-class Guest:
-    """Describes a person at a gateway that others use too."""
-
-    url: str
-    token: str
-
-
-class Gateway(Protocol):
-    url: str
-    token: str
-    home: Path
-
-    def kill(self) -> object: ...
-
-    def start(self) -> object: ...
-
-
-@dataclass
-class Chat:
-    """Drives one window with the web chat."""
-
-    page: Page
-    gateway: Gateway | Guest
-    errors: list[str] = field(default_factory=list)
-
-    async def sign_in(self) -> None:
-        await self.page.goto(f"{self.gateway.url}/#token={self.gateway.token}")
-        await expect(self.page.locator("#text")).to_be_visible()
-
-    async def say(self, text: str) -> None:
-        await self.page.fill("#text", text)
-        await self.page.press("#text", "Enter")
-
-    async def answered(self, text: str) -> None:
-        answer = self.page.locator(".assistant:not(.streaming)", has_text=text)
-        await expect(answer.last).to_be_visible()
-        await self.at_rest()
-
-    async def at_rest(self) -> None:
-        await expect(self.page.locator(".pending, .status, .streaming")).to_have_count(0)
-        await expect(self.page.locator("#stop")).to_be_hidden()
-
-    async def shown(self) -> list[tuple[str, str]]:
-        """Return who said what on the screen. White space is normalized, because the markup changes
-        it."""
-        rows: list[list[str]] = await self.page.evaluate(
-            """() => [...document.querySelectorAll('.row.user, .row.pending, .row.assistant')]
-                .map((row) => [row.classList.contains('assistant') ? 'assistant' : 'user',
-                    row.querySelector('.bubble, .prose')?.innerText ?? ''])"""
-        )
-        return [(role, " ".join(text.split())) for role, text in rows if text.strip()]
-
-    async def stored(self) -> list[tuple[str, str]]:
-        """Return who said what in the gateway's transcript."""
-        name = await self.page.evaluate("new URLSearchParams(location.hash.slice(1)).get('c')")
-        url = f"{self.gateway.url}/api/conversations/{quote(name, safe='')}/transcript"
-        headers = {"Authorization": f"Bearer {self.gateway.token}"}
-        async with aiohttp.ClientSession(headers=headers) as http, http.get(url) as response:
-            entries = (await response.json())["messages"]
-        said = [(entry["role"], " ".join(entry["text"].split())) for entry in entries]
-        return [(role, text) for role, text in said if role != "tool" and text]
-
-    async def call(self, method: str, path: str, body: object = None) -> Any:
-        """Call the gateway without the page."""
-        headers = {"Authorization": f"Bearer {self.gateway.token}"}
-        url = self.gateway.url + path
-        async with (
-            aiohttp.ClientSession(headers=headers) as http,
-            http.request(method, url, json=body) as response,
-        ):
-            assert response.status < 300, await response.text()
-            return await response.json()
-
-    async def another_window(self) -> "Chat":
-        window = Chat(await self.page.context.new_page(), self.gateway, self.errors)
-        await window.page.goto(self.page.url)
-        await expect(window.page.locator("#text")).to_be_visible()
-        return window
-
-    async def comes_to_show(self, said: list[tuple[str, str]]) -> None:
-        """Wait until exactly this is shown here, and stored at the gateway."""
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            if await self.shown() == said:
-                break
-            await asyncio.sleep(0.02)
-        assert await self.until_stored_is_shown() == said
-
-    async def comes_to_be_called(self, title: str) -> None:
-        await expect(self.page.locator("#title")).to_have_text(title)
-        await expect(self.page.locator("#conversations a[aria-current]")).to_contain_text(title)
-        await expect(self.page).to_have_title(f"{title} · Perdure")
-
-    async def until_stored_is_shown(self) -> list[tuple[str, str]]:
-        """Wait until the page shows what is stored: it reads again after the head has moved."""
-        await self.at_rest()
-        shown, stored = await self.shown(), await self.stored()
-        for _ in range(200):
-            if shown == stored:
-                break
-            await asyncio.sleep(0.05)
-            shown, stored = await self.shown(), await self.stored()
-        assert shown == stored
-        return stored
-
-
-def heard(errors: list[str], message: ConsoleMessage) -> None:
-    if message.type == "error":
-        errors.append(f"{message.text} {message.location['url']}")
-
-
 def posted(request: Request) -> list[dict[str, object]]:
     """Return the message that a request carries, if any."""
     is_message = request.method == "POST" and request.url.endswith("/messages")
     return [json.loads(request.post_data or "{}")] if is_message else []
 
 
-def is_script_error(text: str) -> bool:
-    """Tell whether a script reported this error. The browser itself reports failed requests, which
-    tests that cut the network expect."""
-    return not text.startswith("Failed to load resource")
-
-
 async def finished(result: object) -> None:
     if inspect.isawaitable(result):
         await result
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a browser that outlives the event loops of the tests. Yields its address."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    program = next(filter(None, map(shutil.which, names)), None)
-    if program is None:
-        missing = "no browser: install the package 'chromium', or run `make test`"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
-    profile = tmp_path_factory.mktemp("browser")
-    command = [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-    with (
-        (profile / "browser.log").open("wb") as log,
-        subprocess.Popen(command, stdout=log, stderr=log) as process,
-    ):
-        try:
-            yield f"http://127.0.0.1:{debugging_port(process, profile)}"
-        finally:
-            process.kill()
-
-
-def debugging_port(process: subprocess.Popen[bytes], profile: Path) -> int:
-    file = profile / "DevToolsActivePort"
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        lines = file.read_text().splitlines() if file.exists() else []
-        if len(lines) > 1:
-            return int(lines[0])
-        assert process.poll() is None, (profile / "browser.log").read_text()
-        time.sleep(0.05)
-    raise AssertionError("the browser did not open its debugging port in 30 s")
-
-
-@pytest.fixture
-def place(request: pytest.FixtureRequest) -> Gateway | Guest:
-    """Return the test's own gateway or, if the test is marked `shared`, a new guest at one that
-    others use."""
-    if request.node.get_closest_marker("shared") is None:
-        own: Gateway = request.getfixturevalue("gateway")
-        return own
-    guest: Client = request.getfixturevalue("guest")
-    return Guest(guest.gateway.url, guest.token)
-
-
-@pytest.fixture
-async def chat(browser: str, place: Gateway | Guest) -> AsyncIterator[Chat]:
-    async with async_playwright() as playwright:
-        connection = await playwright.chromium.connect_over_cdp(browser)
-        context = await connection.new_context()
-        await context.add_init_script(WATCH)
-        page = await context.new_page()
-        window = Chat(page, place)
-        context.on("console", lambda message: heard(window.errors, message))
-        context.on("weberror", lambda failure: window.errors.append(str(failure.error)))
-        yield window
-        breaches = await page.evaluate("window.breaches")
-        await context.close()
-    assert breaches == []
-    assert list(filter(is_script_error, window.errors)) == []
 
 
 @pytest.mark.shared
@@ -293,14 +74,14 @@ async def test_a_reload_keeps_everything(chat: Chat) -> None:
     before = await chat.until_stored_is_shown()
     assert len(before) == 4
     tools = chat.page.locator(".tool")
-    await expect(tools).to_have_text([re.compile('^sundial.*"noon".*no tool')])
+    await expect(tools).to_have_text([re.compile('^sundial.*"noon".*no tool', re.DOTALL)])
 
     await chat.page.fill("#text", "a draft")
     await chat.page.reload()
     await chat.answered("The tool sundial answered")
 
     assert await chat.until_stored_is_shown() == before
-    await expect(tools).to_have_text([re.compile('^sundial.*"noon".*no tool')])
+    await expect(tools).to_have_text([re.compile('^sundial.*"noon".*no tool', re.DOTALL)])
     assert await chat.page.input_value("#text") == "a draft"
     assert chat.errors == []
 

@@ -18,7 +18,7 @@ import pytest
 from perdure.agents.chat.agent import ChatAgent
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.app.wiring.system import SystemClock
-from perdure.domain.journal.events import Usage
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.prompt import ModelRequest, PromptMessage, Role, TextBlock
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentSpent, AgentText, Stopped

@@ -25,7 +25,7 @@ import pytest
 from tests.untyped_rows import rows
 
 from perdure.app.wiring.system import SystemEntropy
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.errors import Ambiguous, Corrupt, PerdureError, Transient
 from perdure.domain.ids import SessionId
 from perdure.domain.journal.events import AssistantSaid, TurnQueued
@@ -337,7 +337,7 @@ KEEPS_AS_NOBODY = """
 import asyncio, concurrent.futures.thread, os, sys
 from pathlib import Path
 from perdure.domain.errors import PerdureError
-from perdure.store.ports.media import StoredMedia
+from perdure.store.ports.records.media import StoredMedia
 
 class Mint:
     def id(self, prefix): return prefix + "_1"

@@ -6,7 +6,7 @@ import apsw
 import pytest
 from bench import recovery, steering
 
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.ids import SessionId
 
 

@@ -13,10 +13,6 @@ import perdure
 ROOT = Path(__file__).resolve().parents[2]
 MIGRATIONS = ROOT / "src" / "perdure" / "store" / "migrations"
 KEPT = "tests/golden/migrations.txt"
-# Migrations 0021 and 0022 were written at the same time, and 0022 was committed a minute earlier:
-# this commit has the list without 0021. Neither needs the other, and a database that has only one
-# of them gets the other.
-OVERLAPPING = "7fde3cffba59c3a64520421ac749d70f9b8c5dba"
 
 
 def line_of(file: Path) -> str:
@@ -45,8 +41,6 @@ def test_the_list_of_shipped_migrations_only_grows() -> None:
     # Looks as far back as this clone's history goes.
     now = kept_lines()
     for commit in git("log", "--format=%H", "--", KEPT).split():
-        if commit == OVERLAPPING:
-            continue
         listed = git("ls-tree", "--name-only", commit, "--", KEPT)
         then = git("show", f"{commit}:{KEPT}").splitlines() if listed else []
         assert now[: len(then)] == then, f"{KEPT} had other lines in {commit[:7]}"

@@ -27,6 +27,8 @@ STORE_SQLITE: Final = "tests/contract/test_store_sqlite.py"
 STORE_TEXTS: Final = "tests/contract/test_store_texts.py"
 STORE_TURNS: Final = "tests/contract/test_store_turns.py"
 STORE_UNDELIVERED: Final = "tests/contract/test_store_undelivered.py"
+STORE_NOTICES: Final = "tests/contract/test_store_notices.py"
+STORE_QUESTIONS: Final = "tests/contract/test_store_questions.py"
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
@@ -127,7 +129,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         name="newest_waiting_turn_first",
         promise="P6",
         bug="Of the messages that wait in a conversation, the newest is answered first.",
-        file="store/operations/turns/turns.py",
+        file="store/operations/turns/claiming.py",
         symbol="_NEXT",
         old="ORDER BY t.queued_seq LIMIT 1",
         new="ORDER BY t.queued_seq DESC LIMIT 1",
@@ -241,9 +243,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         promise="P7",
         bug="A call that had started is reported as safe to make again.",
         file="store/operations/turns/endings.py",
-        symbol="open_call_endings",
-        old="ending = CallEnding.UNKNOWN if may_have_happened else CallEnding.INTERRUPTED",
-        new="ending = CallEnding.INTERRUPTED",
+        symbol="_ending_of",
+        old="return CallEnding.UNKNOWN if may_have_happened else CallEnding.INTERRUPTED",
+        new="return CallEnding.INTERRUPTED",
         killed_by=(f"{STORE_INBOX}::test_stop_closes_calls_by_what_may_have_happened[sqlite]",),
     ),
     Mutant(
@@ -280,7 +282,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         bug="A turn that fails leaves its tool calls without results.",
         file="store/operations/turns/turns.py",
         symbol="_last_events",
-        old="never_ended = [] if settlement.calls else open_call_endings(turn, known)",
+        old="never_ended = [] if settlement.calls or is_left else open_call_endings(turn, known)",
         new="never_ended = [] if known else open_call_endings(turn, known)",
         killed_by=(f"{STORE_TURNS}::test_a_failed_turn_leaves_no_call_open[sqlite]",),
     ),
@@ -902,6 +904,66 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         new="    LIMIT 1",
         killed_by=(
             f"{STORE_PICTURES}::test_what_models_are_shown_is_swept_only_with_its_picture[sqlite]",
+        ),
+    ),
+    Mutant(
+        name="late_answer_counts",
+        promise="P16",
+        bug="An answer at the deadline of its question still counts.",
+        file="store/operations/turns/waiting.py",
+        symbol="answer",
+        old="row.deadline <= stamp.at",
+        new="row.deadline < stamp.at",
+        killed_by=(
+            f"{STORE_QUESTIONS}::test_an_answer_at_the_deadline_is_too_late_for_everybody_alike[sqlite]",
+        ),
+    ),
+    Mutant(
+        name="anybody_answers",
+        promise="P16",
+        bug="Whoever names a question may answer it.",
+        file="store/operations/turns/waiting.py",
+        symbol="answer",
+        old="if reply.by != row.principal and not (yield from operators.is_operator(reply.by)):",
+        new="if not reply.by:",
+        killed_by=(
+            f"{STORE_QUESTIONS}::test_only_the_one_who_is_asked_and_operators_may_answer[sqlite]",
+        ),
+    ),
+    Mutant(
+        name="unasked_after_one_answer",
+        promise="P16",
+        bug="A turn that has asked two questions continues after the first answer.",
+        file="store/operations/turns/waiting.py",
+        symbol="_end",
+        old="is_last = not (yield from question_rows.open_of(row.turn))",
+        new="is_last = bool((yield from question_rows.open_of(row.turn)) or True)",
+        killed_by=(
+            f"{STORE_QUESTIONS}::test_a_turn_goes_on_after_the_last_of_its_answers[sqlite]",
+        ),
+    ),
+    Mutant(
+        name="notice_twice",
+        promise="P3",
+        bug="A list that is shown again stands twice in a transcript with notices.",
+        file="store/operations/reading/noticed.py",
+        symbol="_BETWEEN",
+        old="f.seq < j.seq",
+        new="f.seq < 0",
+        killed_by=(
+            f"{STORE_NOTICES}::test_a_list_that_is_posted_again_stands_once_as_it_is_now[sqlite]",
+        ),
+    ),
+    Mutant(
+        name="left_session_tells_on",
+        promise="P11",
+        bug="A branch shows replies that came in the session it was made from after it was left.",
+        file="store/operations/reading/noticed.py",
+        symbol="_along_chain",
+        old="parent.left_seq + 1",
+        new="AT_THE_END",
+        killed_by=(
+            f"{STORE_NOTICES}::test_a_branch_shows_what_was_said_before_it_and_not_after[sqlite]",
         ),
     ),
 )

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.events import TurnQueued, TurnStarted

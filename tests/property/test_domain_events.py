@@ -13,8 +13,6 @@ from perdure.domain.content.stickers import Sticker
 from perdure.domain.errors import Corrupt
 from perdure.domain.journal.codec import KIND_OF, KINDS, decode, encode
 from perdure.domain.journal.events import (
-    AnswerAwaited,
-    AnswerReceived,
     AnyEvent,
     AssistantSaid,
     Attachment,
@@ -38,9 +36,16 @@ from perdure.domain.journal.events import (
     TurnRequeued,
     TurnSettled,
     TurnStarted,
-    Usage,
 )
-from perdure.domain.journal.options import Options
+from perdure.domain.journal.model.options import Options
+from perdure.domain.journal.model.usage import Usage
+from perdure.domain.journal.question_events import (
+    AnswerAwaited,
+    AnswerReceived,
+    EffectMarked,
+    GrantOffer,
+    WaitEnded,
+)
 from perdure.domain.journal.session_events import (
     CommandTaken,
     Compacted,
@@ -55,7 +60,14 @@ from perdure.domain.journal.session_events import (
     WindowExceeded,
 )
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest, Outcome, Repeat
+from perdure.domain.outcomes import (
+    CallEnding,
+    Interruption,
+    NodeRequest,
+    Outcome,
+    QuestionKind,
+    Repeat,
+)
 from perdure.domain.text import storable
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "events_v1.jsonl"
@@ -63,7 +75,14 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "events_v1.jsonl"
 text = st.text(max_size=40).map(storable)
 ids = st.text("abcdefghjkmnpqrstvwxyz0123456789_", min_size=1, max_size=12)
 numbers = st.integers(0, 2**53)
-calls = st.builds(ToolCall, id=ids, name=text, arguments=text, repeat=st.sampled_from(Repeat))
+calls = st.builds(
+    ToolCall,
+    id=ids,
+    name=text,
+    arguments=text,
+    repeat=st.sampled_from(Repeat),
+    is_callers=st.booleans(),
+)
 attachments = st.builds(
     Attachment,
     media=st.none() | ids,
@@ -96,6 +115,7 @@ usages = st.builds(
     cache_write_tokens=numbers,
     model_calls=numbers,
 )
+offers = st.builds(GrantOffer, agent=text, act=text, definition=text, pattern=text, words=text)
 EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
     SessionOpened: st.builds(
         SessionOpened,
@@ -138,9 +158,16 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         attachments=some_attachments,
         origin=text,
     ),
-    ToolStarted: st.builds(ToolStarted, turn=ids, call=ids),
+    ToolStarted: st.builds(ToolStarted, turn=ids, call=ids, why=text),
     ToolFinished: st.builds(
-        ToolFinished, turn=ids, call=ids, ending=st.sampled_from(CallEnding), result=text
+        ToolFinished,
+        turn=ids,
+        call=ids,
+        ending=st.sampled_from(CallEnding),
+        result=text,
+        attachments=some_attachments,
+        whole=st.none() | ids,
+        size=numbers,
     ),
     AttemptInterrupted: st.builds(
         AttemptInterrupted,
@@ -177,6 +204,7 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         text=text,
         about=st.none() | ids,
         choices=st.lists(text, max_size=3).map(tuple),
+        question=st.none() | ids,
     ),
     TurnRequeued: st.builds(TurnRequeued, turn=ids, reason=st.sampled_from(Interruption)),
     TurnMoved: st.builds(TurnMoved, turn=ids, to=ids),
@@ -252,9 +280,27 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         choices=st.lists(text, max_size=3).map(tuple),
         call=st.none() | ids,
         deadline=numbers,
+        kind=st.sampled_from(QuestionKind),
+        tool=text,
+        arguments=text,
+        digest=text,
+        offer=st.none() | offers,
+        is_once=st.booleans(),
+        usage=usages,
+        cost=numbers,
     ),
     AnswerReceived: st.builds(
-        AnswerReceived, turn=ids, question=ids, answer=text, by=st.none() | ids
+        AnswerReceived,
+        turn=ids,
+        question=ids,
+        answer=text,
+        by=st.none() | ids,
+        scope=text,
+        reason=text,
+    ),
+    WaitEnded: st.builds(WaitEnded, turn=ids),
+    EffectMarked: st.builds(
+        EffectMarked, turn=ids, call=ids, tool=text, has_happened=st.booleans(), by=ids
     ),
     MediaLost: st.builds(MediaLost, turn=ids, message=ids, index=numbers, reason=text),
     ContentLeftOut: st.builds(

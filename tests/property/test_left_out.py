@@ -30,7 +30,7 @@ from perdure.domain.journal.left_out import (
     RESULT_LEFT_OUT,
     omissions_in,
 )
-from perdure.domain.journal.reach import Reach
+from perdure.domain.journal.model.reach import Reach
 from perdure.domain.journal.session_events import Compacted
 from perdure.domain.journal.transcript import entries_of
 from perdure.domain.kinds import TurnKind

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from perdure.domain.errors import Corrupt
 from perdure.domain.ids import CallId, MessageId, NodeId, QuestionId, TurnId
 from perdure.domain.journal.events import (
-    AnswerAwaited,
-    AnswerReceived,
     AnyEvent,
     AssistantSaid,
     AttemptInterrupted,
@@ -26,10 +24,11 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WaitEnded
 from perdure.domain.outcomes import CallEnding, Interruption, Outcome, StopReason
 from perdure.domain.turn.next_action import (
     AskModel,
-    AwaitAnswer,
+    AwaitAnswers,
     LastAnswer,
     RunCalls,
     Say,
@@ -38,7 +37,8 @@ from perdure.domain.turn.next_action import (
     asks_for_our_tools,
     next_action,
     open_calls,
-    open_question,
+    open_questions,
+    our_open_calls,
     started_calls,
     steps_taken,
 )
@@ -117,9 +117,11 @@ class Story:
         self.events.append(TurnRequeued(turn=TURN, reason=reason))
 
     def _answer(self) -> None:
-        asked = open_question(self.events)
-        assert asked is not None
-        self.events.append(AnswerReceived(turn=TURN, question=asked.question, answer="yes"))
+        """Answer all questions that are open, the last one first."""
+        asked = open_questions(self.events)
+        for each in asked[::-1]:
+            self.events.append(AnswerReceived(turn=TURN, question=each.question, answer="yes"))
+        self.events.append(WaitEnded(turn=TURN))
 
     def _write(self, *events: AnyEvent) -> bool:
         """Write the events and return True. If the attempt is cut first, begin the next attempt and
@@ -141,8 +143,9 @@ class Story:
                 for each in calls:
                     if not self._run(each):
                         return
-            case AwaitAnswer(question=asked):
-                if self._write(asked):
+            case AwaitAnswers(questions=asked):
+                assert asked, "it waits for something"
+                if self._write(*asked):
                     self._answer()
                     self._start()
             case Say(reason=reason):
@@ -262,11 +265,32 @@ def test_a_turn_whose_answer_has_come_goes_on_with_the_call(
     known = msgspec.structs.replace(story.known, heard=None)
 
     for events in prefixes(story):
-        if isinstance(events[-1], AnswerReceived):
-            (asked,) = [each for each in events if isinstance(each, AnswerAwaited)][-1:]
-            action = next_action(events, known)
+        if not isinstance(events[-1], AnswerReceived | WaitEnded):
+            continue
+        action = next_action(events, known)
+        if waited := open_questions(events):
+            assert action == AwaitAnswers(waited), "it goes on after the last answer only"
+        else:
+            asked = {each.call for each in events if isinstance(each, AnswerAwaited)}
             assert isinstance(action, RunCalls)
-            assert action.calls[0].id == asked.call
+            assert {each.id for each in action.calls} <= asked
+            assert action.calls == our_open_calls(events)
+
+
+@given(asked, cuts)
+def test_a_turn_asks_about_all_its_calls_at_once_after_the_free_ones(
+    asks: list[int], cuts: list[int]
+) -> None:
+    story = told(asks, cuts)
+    known = msgspec.structs.replace(story.known, heard=None)
+
+    for events in prefixes(story):
+        action = next_action(events, known)
+        if isinstance(action, AwaitAnswers):
+            left = our_open_calls(events)
+            assert {each.call for each in action.questions} <= {each.id for each in left}
+            if not open_questions(events):
+                assert [each.call for each in action.questions] == [each.id for each in left]
 
 
 @given(asked, cuts)
@@ -351,11 +375,26 @@ def test_too_many_steps_end_the_turn_and_an_interruption_begins_the_count_anew()
 
 
 def test_only_our_own_tools_are_run_here() -> None:
-    calls = (call(1),)
-    assert asks_for_our_tools(queued(), StopReason.TOOL_CALLS, calls)
-    assert not asks_for_our_tools(queued(tools="[]"), StopReason.TOOL_CALLS, calls)
-    assert not asks_for_our_tools(queued(), StopReason.TOOL_CALLS, ())
-    assert not asks_for_our_tools(queued(), StopReason.STOP, calls)
+    ours, theirs = call(1), msgspec.structs.replace(call(2), is_callers=True)
+    assert asks_for_our_tools(StopReason.TOOL_CALLS, (ours,))
+    assert asks_for_our_tools(StopReason.TOOL_CALLS, (theirs, ours))
+    assert not asks_for_our_tools(StopReason.TOOL_CALLS, (theirs,))
+    assert not asks_for_our_tools(StopReason.TOOL_CALLS, ())
+    assert not asks_for_our_tools(StopReason.STOP, (ours,))
+
+
+def test_calls_of_the_callers_own_tools_are_left_open_and_end_the_turn() -> None:
+    ours, theirs = call(1), msgspec.structs.replace(call(2), is_callers=True)
+    asks = AssistantSaid(
+        turn=TURN, attempt=1, message=MessageId("m"), text="", calls=(theirs, ours)
+    )
+    events: list[AnyEvent] = [queued(tools="[]"), asks]
+    assert next_action(events, TurnFacts()) == RunCalls((ours,)), "ours runs first"
+
+    events.append(ToolFinished(turn=TURN, call=ours.id, ending=CallEnding.RETURNED, result="done"))
+    ended = next_action(events, TurnFacts())
+    assert ended == Settle(outcome=Outcome.DONE, reason=StopReason.TOOL_CALLS)
+    assert open_calls(events) == (theirs,)
 
 
 def test_a_turn_begins_with_its_message() -> None:

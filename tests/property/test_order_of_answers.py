@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.errors import Conflict
 from perdure.domain.ids import MessageId, PrincipalId
 from perdure.domain.inbound.updates import Update

@@ -25,11 +25,11 @@ from perdure.agents.chat.manifest import ChatSettings
 from perdure.agents.chat.tool_text import arguments_object, tool_name
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
-from perdure.domain.checker import violations
-from perdure.domain.errors import Conflict
+from perdure.domain.checking.checker import violations
+from perdure.domain.errors import Conflict, Rejected
 from perdure.domain.ids import MessageId, PrincipalId, TurnId
 from perdure.domain.inbound.updates import Update
-from perdure.domain.journal.events import Attachment, ToolCall, TurnQueued
+from perdure.domain.journal.events import Attachment, Recorded, ToolCall, TurnQueued
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Busy, CallEnding, Repeat, StopReason
 from perdure.domain.prompt.prompt import (
@@ -44,6 +44,9 @@ from perdure.domain.prompt.prompt import (
     TextBlock,
     ThoughtBlock,
 )
+from perdure.domain.tools.asking import ALLOW, DENY
+from perdure.domain.tools.callers import CallerResult, left_open
+from perdure.domain.tools.traits import CallTraits, Permission
 from perdure.domain.turn.errands import instruction
 from perdure.domain.turn.recovery import Policy, Resume
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
@@ -52,6 +55,7 @@ from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
+from perdure.ports.turns.questions import QuestionReply
 from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
@@ -60,11 +64,17 @@ from perdure.testkit.models.wire_rules import (
     gemini_violations,
     openai_violations,
 )
+from perdure.testkit.simulator.agent import CountingTools
 from perdure.testkit.simulator.stores import admitted
 from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 SETTINGS = ChatSettings(base_url="http://127.0.0.1:1/v1", model="strict")
 HANGS = "hang"
+ASKED = "pay"
+# The tools that a program brings. It has one of the same name as the agent.
+BROUGHT = msgspec.json.encode(
+    [{"type": "function", "function": {"name": name}} for name in ("fetch", "look")]
+).decode()
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -84,6 +94,15 @@ class Say(msgspec.Struct, frozen=True):
     has_picture: bool = False
 
 
+class Call(msgspec.Struct, frozen=True):
+    """Sends a message as a program does that brings tools, with results of so many of the calls
+    that were left to it last."""
+
+    text: str
+    busy: Busy
+    results: int = 0
+
+
 class Stop(msgspec.Struct, frozen=True):
     """Stops the turn at work, or the first one that waits."""
 
@@ -92,13 +111,19 @@ class Release(msgspec.Struct, frozen=True):
     """Releases everything that hangs."""
 
 
+class Reply(msgspec.Struct, frozen=True):
+    """Answers everything that is asked about tool calls."""
+
+    answer: str
+
+
 class Kill(msgspec.Struct, frozen=True):
     """Kills the process after this many rounds of the loop, wherever its tasks are by then."""
 
     rounds: int
 
 
-Deed = Say | Stop | Release | Kill
+Deed = Say | Call | Stop | Release | Reply | Kill
 
 TEXTS = st.sampled_from(["hello", "größe 🙂", "a\n\nb", " spaced "])
 CALLS = st.sampled_from(
@@ -106,6 +131,10 @@ CALLS = st.sampled_from(
         ("look", "{}"),
         ("look", '{"at": "größe"}'),
         (HANGS, "{}"),
+        (ASKED, "{}"),
+        (ASKED, '{"amount": 5}'),
+        ("fetch", "{}"),
+        ("fetch", '{"at": "größe"}'),
         ("no such name!", '{"a": 1}'),
         ("look", "not json"),
         ("", "[1]"),
@@ -130,9 +159,34 @@ DEEDS: st.SearchStrategy[Deed] = st.one_of(
     st.builds(Say, text=COMMANDS, busy=st.just(Busy.QUEUE)),
     st.builds(Say, text=TEXTS, busy=st.sampled_from(Busy), has_picture=st.booleans()),
     st.builds(Say, text=TEXTS, busy=st.sampled_from(Busy)),
+    st.builds(
+        Call,
+        text=TEXTS | st.just(""),
+        busy=st.sampled_from(Busy),
+        results=st.integers(0, 3),
+    ),
     st.builds(Stop),
     st.builds(Release),
+    st.builds(Reply, answer=st.sampled_from([ALLOW, DENY])),
     st.builds(Kill, rounds=st.integers(0, 30)),
+)
+# What a program does that runs its own tools, while others speak beside it.
+LOOPS: st.SearchStrategy[Deed] = st.one_of(
+    st.builds(Call, text=TEXTS, busy=st.sampled_from(Busy), results=st.integers(0, 3)),
+    st.builds(Call, text=st.just(""), busy=st.sampled_from(Busy), results=st.integers(1, 3)),
+    st.builds(Say, text=COMMANDS, busy=st.just(Busy.QUEUE)),
+    st.builds(Say, text=TEXTS, busy=st.sampled_from(Busy)),
+    st.builds(Release),
+    st.builds(Kill, rounds=st.integers(0, 30)),
+)
+FETCHES = st.builds(
+    Answer,
+    text=st.sampled_from(["", "Let me see. "]),
+    hangs=st.booleans(),
+    calls=st.lists(st.sampled_from(["fetch", "look", "touch"]), min_size=1, max_size=3).map(
+        lambda names: tuple((name, "{}") for name in names)
+    ),
+    reason=st.just(StopReason.TOOL_CALLS),
 )
 POLICIES = st.builds(
     Policy,
@@ -143,18 +197,19 @@ POLICIES = st.builds(
 
 
 class Gate:
-    """Makes answers and tools wait until it is released."""
+    """Makes answers and tools wait until it is released. `waiting` holds the turns for which they
+    wait."""
 
     def __init__(self) -> None:
-        self.waiting = 0
+        self.waiting: list[TurnId] = []
         self._open = asyncio.Event()
 
-    async def wait(self) -> None:
-        self.waiting += 1
+    async def wait(self, turn: TurnId) -> None:
+        self.waiting.append(turn)
         try:
             await self._open.wait()
         finally:
-            self.waiting -= 1
+            self.waiting.remove(turn)
 
     def release(self) -> None:
         self._open.set()
@@ -186,7 +241,7 @@ class NeutralAgent:
         if answer.text:
             yield AgentText(answer.text)
         if answer.hangs:
-            await self._gate.wait()
+            await self._gate.wait(work.turn)
         for name, arguments in answer.calls:
             yield AgentCall(id="the same each time", name=name, arguments=arguments)
         yield Stopped(reason=answer.reason)
@@ -195,21 +250,24 @@ class NeutralAgent:
         return
 
 
-class HangingTools:
-    """Serves tools, of which some wait until the gate is released."""
+class HangingTools(CountingTools):
+    """Serves tools, of which some wait until the gate is released. Somebody is asked about some."""
 
     def __init__(self, gate: Gate) -> None:
+        super().__init__([])
         self._gate = gate
 
     def schemas(self) -> str:
         return ""
 
-    def repeat(self, name: str) -> Repeat:
-        return Repeat.PURE if name == "look" else Repeat.ONCE
+    def traits(self, name: str, arguments: str) -> CallTraits:
+        repeat = Repeat.PURE if name == "look" else Repeat.ONCE
+        permission = Permission.ACT if name == ASKED else Permission.OWN
+        return CallTraits(names=(name,), repeat=repeat, permission=permission)
 
     async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
         if call.name == HANGS:
-            await self._gate.wait()
+            await self._gate.wait(caller.turn)
         return ToolResult(ending=CallEnding.RETURNED if call.name else CallEnding.FAILED, text="")
 
 
@@ -268,10 +326,14 @@ class World:
         match deed:
             case Say():
                 await self._say(deed)
+            case Call():
+                await self._call(deed)
             case Stop():
                 await self._stop()
             case Release():
                 self.gate.release()
+            case Reply(answer=answer):
+                await self._answer(answer)
             case Kill(rounds=rounds):
                 await self.parts.turns.step()
                 for _ in range(rounds):
@@ -283,16 +345,41 @@ class World:
 
     async def _say(self, deed: Say) -> None:
         picture = (Attachment(url="https://example.org/picture.png"),)
+        attachments = picture if deed.has_picture else ()
+        await self._accept(deed.text, busy=deed.busy, attachments=attachments)
+
+    async def _call(self, deed: Call) -> None:
+        left = (await self._left_open())[: deed.results]
+        results = tuple(CallerResult(call=call.id, text=f"at {call.name}") for call in left)
+        if not results and not deed.text.strip():
+            return
+        with suppress(Rejected):  # the calls were answered, or are on another chain
+            await self._accept(
+                deed.text, busy=deed.busy, kind=UpdateKind.CALL, tools=BROUGHT, results=results
+            )
+
+    async def _accept(
+        self, text: str, *, busy: Busy, kind: UpdateKind = UpdateKind.MESSAGE, **more: Any
+    ) -> None:
         update = Update(
             address=Address(adapter="http", account=self.person, place="room"),
             external_id=f"m{next(self._numbers)}",
-            kind=UpdateKind.MESSAGE,
+            kind=kind,
             principal=PrincipalId(self.person),
-            text=deed.text,
-            busy=deed.busy,
-            attachments=picture if deed.has_picture else (),
+            text=text,
+            busy=busy,
+            **more,
         )
         await self.parts.door.accept(update)
+
+    async def _left_open(self) -> list[ToolCall]:
+        """Return the calls that any turn has left to its caller, the newest first."""
+        turns: dict[TurnId | None, list[Recorded]] = {}
+        for session in await self._sessions():
+            for recorded in (await self.store.diagnostics.record(session)).events:
+                turns.setdefault(recorded.turn, []).append(recorded)
+        left = [call for turn in turns.values() for call in left_open(turn)]
+        return sorted(left, key=lambda call: call.id, reverse=True)
 
     async def _stop(self) -> None:
         for session in await self._sessions():
@@ -311,18 +398,32 @@ class World:
             while True:
                 fetched = await self.parts.fetching.step()
                 claimed = await self.parts.turns.step()
-                while self.parts.turns.running > self.gate.waiting:
+                while self._is_busy:
                     await asyncio.sleep(0.0002)
                 if not claimed and not fetched:
                     return
 
+    @property
+    def _is_busy(self) -> bool:
+        """Tell whether a turn runs that does not hang. A tool may hang longer than its turn."""
+        running = self.parts.turns._running
+        return bool(running.keys() - set(self.gate.waiting))
+
     async def come_to_rest(self) -> None:
         async with asyncio.timeout(10):
             await self.come_to_a_halt()
-            while self.parts.turns.running:
+            while self.parts.turns.running or await self._answer(ALLOW):
                 self.gate.release()
                 await asyncio.sleep(0)
                 await self.come_to_a_halt()
+
+    async def _answer(self, answer: str) -> bool:
+        """Answer everything that is asked. Returns False if nothing is."""
+        asked = await self.store.questions.page(Page(limit=100), principal=None)
+        for question in asked:
+            reply = QuestionReply(question=question.id, answer=answer, by=self.person)
+            await self.store.questions.answer(reply)
+        return bool(asked)
 
     async def kill(self) -> None:
         """Kill the process: every task is cancelled before it can write anything more."""
@@ -457,16 +558,38 @@ def complaints(messages: Sequence[PromptMessage]) -> list[str]:
 def test_every_request_is_one_that_strict_providers_take(
     empty_database: Path, policy: Policy, answers: list[Answer], deeds: list[Deed]
 ) -> None:
+    agent = play(empty_database, policy, answers, deeds)
+    for messages in agent.errands:
+        assert recovery_notes(messages) == [], "an errand was told of an interruption"
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    policy=POLICIES,
+    answers=st.lists(FETCHES | ANSWERS, max_size=8),
+    deeds=st.lists(LOOPS, min_size=2, max_size=10),
+)
+def test_calls_of_a_programs_own_tools_leave_no_request_invalid(
+    empty_database: Path, policy: Policy, answers: list[Answer], deeds: list[Deed]
+) -> None:
+    asks = Call("go", Busy.QUEUE)
+    first = Answer(calls=(("fetch", "{}"), ("touch", "{}")), reason=StopReason.TOOL_CALLS)
+    play(empty_database, policy, [first, *answers], [asks, *deeds])
+
+
+def play(
+    database: Path, policy: Policy, answers: Sequence[Answer], deeds: Sequence[Deed]
+) -> NeutralAgent:
+    """Play the deeds, and check every request and what is stored in the end."""
     with tempfile.TemporaryDirectory(prefix="perdure-requests-") as name:
         folder = Path(name)
-        shutil.copy(empty_database, folder / "perdure.db")
+        shutil.copy(database, folder / "perdure.db")
         agent, faults = asyncio.run(live(folder, policy, answers, deeds))
     assert agent.requests, "the last message at least was asked"
     assert faults == []
     for messages in agent.requests:
         assert complaints(messages) == [], messages
-    for messages in agent.errands:
-        assert recovery_notes(messages) == [], "an errand was told of an interruption"
+    return agent
 
 
 def recovery_notes(messages: Sequence[PromptMessage]) -> list[Note]:

@@ -13,7 +13,7 @@ from perdure.agents.chat.answer.answer import Garbage
 from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.intake import AnswerIntake
 from perdure.agents.chat.sse import EVENT_BYTES_MAX, EventSplitter, TooLong
-from perdure.domain.journal.events import Usage
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.stream import AgentCall

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.errors import Conflict, Rejected
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.updates import Accepted

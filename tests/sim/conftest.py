@@ -22,6 +22,7 @@ from perdure.domain.turn.watching import Delta
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
 from perdure.engine.turns.runner_services import Limits
+from perdure.engine.turns.tools.deadlines import Deadlines
 from perdure.engine.watching.feed import Feed, FeedItem
 from perdure.store.drivers.driver import Driver
 from perdure.store.drivers.postgres import PostgresDriver
@@ -36,12 +37,13 @@ from perdure.testkit.simulator.crash import (
     FusedPlatform,
     FusedStore,
 )
+from perdure.testkit.simulator.held import HeldAgent, HeldTools
 from perdure.testkit.simulator.node import Process
 from perdure.testkit.simulator.pictures import InstantPictures
 from perdure.testkit.simulator.stores import OwnedDatabase
 from perdure.testkit.simulator.striking import Simulator, StrikePoints
 from perdure.testkit.simulator.system import VirtualClock
-from perdure.testkit.simulator.world import PLATFORM, HeldAgent, HeldTools, Setup, World
+from perdure.testkit.simulator.world import PLATFORM, Setup, World
 
 Before = Callable[[World], Awaitable[None]]
 Tell = Callable[[str], None]
@@ -102,8 +104,11 @@ async def a_process(
     try:
         async with Supervisor() as supervisor:
             dependencies = surroundings(world, store, fuse)
-            parts = compose_node(dependencies, supervisor.start, feed=WatchedFeed(world))
-            yield Process(store, parts, dependencies.store.nodes)
+            feed = WatchedFeed(world)
+            parts = compose_node(dependencies, supervisor.start, feed=feed)
+            questions, nodes = dependencies.store.questions, dependencies.store.nodes
+            deadlines = Deadlines(questions, feed, clock=world.clock, bus=parts.wakes, poll_s=None)
+            yield Process(store, parts, nodes, deadlines)
     finally:
         await store.close()
 

@@ -16,13 +16,13 @@ import pytest
 from perdure.app.config.platforms import Hosts
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import HTTP, Address
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
 from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.events import Attachment, NoticePosted, SenderTraits, TurnQueued
 from perdure.domain.kinds import TurnKind, UpdateKind
-from perdure.domain.outcomes import Busy, Outcome
+from perdure.domain.outcomes import Busy, Interruption, Outcome
 from perdure.domain.people.access import ACCESS_ENDED
 from perdure.domain.people.menu import AgentOffer, Menu
 from perdure.domain.prompt.prompt import ModelRequest
@@ -593,8 +593,8 @@ async def test_nobody_is_asked_about_what_may_not_go_on(world: World, ada: Perso
     world.limits = msgspec.structs.replace(world.limits, recovery=Policy(resume=Resume.ASK))
     world.compose_node()
     cut = await ada.says("hello")
-    await claim_one(world.store)
-    await world.store.nodes.leave()
+    claimed = await claim_one(world.store)
+    await world.store.turns.interrupt(claimed.lease, Interruption.CRASH, attempts_max=3)
     await ada.lose_access()
 
     while await world.parts.reaper.step():

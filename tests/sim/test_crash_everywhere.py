@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.delivery import (
     AHEAD,
     REPLY,
@@ -51,7 +51,7 @@ from perdure.ports.platform.adapter import Sought
 from perdure.ports.turns.turns import Settled, Settlement, TurnLease
 from perdure.store.operations.delivery import replies
 from perdure.store.operations.turns import turns
-from perdure.store.ports.turns import StoredTurns
+from perdure.store.ports.turns.turns import StoredTurns
 from perdure.testkit.simulator import commits
 from perdure.testkit.simulator.agent import ScriptedAgent, echo
 from perdure.testkit.simulator.crash import (

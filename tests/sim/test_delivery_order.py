@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.delivery import Capabilities, Pace, PartState, Rate, Streaming
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.journal.records import SessionRecord

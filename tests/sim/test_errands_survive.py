@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from perdure.domain.address import Address
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import Corrupt
 from perdure.domain.inbound.updates import Update

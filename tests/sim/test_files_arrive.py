@@ -11,7 +11,7 @@ import pytest
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.app.wiring.web_fetching import WebFetcher
 from perdure.domain.address import Address
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.content.stickers import Sticker
 from perdure.domain.errors import Permanent, Transient
 from perdure.domain.ids import SessionId

@@ -11,7 +11,7 @@ import pytest
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.errors import Ambiguous
 from perdure.domain.ids import SessionId
 from perdure.domain.inbound.updates import Accepted, Update

@@ -5,6 +5,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,6 +13,7 @@ import aiohttp
 import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from tests.untyped_rows import rows
 
 from perdure.app.config.loading import parse
 from perdure.app.life.node import running_node
@@ -23,13 +25,15 @@ from perdure.domain.ids import PrincipalId
 from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt.prompt import ModelRequest
-from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
+from perdure.domain.prompt.prompt import ModelRequest, ResultBlock
+from perdure.domain.tools.traits import Permission
+from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
 from perdure.domain.turn.watching import OutcomeNews, StateNews
 from perdure.engine.models.roster import Roster, Seat
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.gateway import Report
+from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
@@ -45,6 +49,7 @@ from perdure.web.services import Services
 
 CANARY = "xyzzy-of-ada"
 HANG = "hang"
+BUY = "buy"
 SOON_S = 3
 OPERATORS_ONLY = (
     ("GET", "/api/pairings"), ("POST", "/api/pairings/approve"), ("DELETE", "/api/pairings/{id}"),
@@ -61,6 +66,8 @@ ONES_OWN = (
     ("GET", "/api/openapi.json"), ("GET", "/v1/models"), ("GET", "/v1/models/{id}"),
     ("POST", "/api/media"), ("POST", "/api/conversations/{name}/messages"),
     ("POST", "/v1/chat/completions"), ("POST", "/v1/responses"), ("POST", "/api/send"),
+    ("GET", "/api/approvals"), ("GET", "/api/grants"), ("GET", "/api/effects"),
+    ("GET", "/api/tools"),
 )  # fmt: skip
 ANOTHERS = (
     ("GET", "/api/conversations/{name}"), ("GET", "/api/conversations/{name}/events"),
@@ -69,12 +76,20 @@ ANOTHERS = (
     ("GET", "/api/sessions/{id}"), ("GET", "/api/sessions/{id}/journal"),
     ("GET", "/api/sessions/{id}/transcript"),
     ("GET", "/api/explain/{id}"), ("GET", "/v1/responses/{id}"),
+    ("GET", "/api/approvals/{id}"), ("POST", "/api/approvals/{id}"),
+    ("DELETE", "/api/grants/{id}"), ("POST", "/api/effects/{call}"),
 )  # fmt: skip
+# What a call of a route needs to be understood.
+BODIES: dict[tuple[str, str], dict[str, Any]] = {
+    ("PATCH", "/api/turns/{id}"): {"text": "mine now"},
+    ("POST", "/api/approvals/{id}"): {"answer": "allow"},
+    ("POST", "/api/effects/{call}"): {"happened": True},
+}
 
 
 class Listener(ScriptedAgent):
-    """Repeats what it hears; to a message that asks for it, it says one word and hangs. `open`
-    counts the streams that are being read."""
+    """Repeats what it hears; to a message that asks for it, it says one word and hangs, or wants to
+    buy something first. `open` counts the streams that are being read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,6 +99,12 @@ class Listener(ScriptedAgent):
         self.requests.append(request)
         self.open += 1
         try:
+            has_result = any(isinstance(b, ResultBlock) for b in request.messages[-1].blocks)
+            if BUY in said(request) and not has_result:
+                arguments = json.dumps({"what": said(request)})
+                yield AgentCall(id="1", name="pay", arguments=arguments)
+                yield Stopped(reason=StopReason.TOOL_CALLS)
+                return
             yield AgentText(f"heard: {said(request)}")
             if HANG in said(request):
                 await asyncio.Event().wait()
@@ -113,8 +134,8 @@ class Site:
             body = await response.text()
         return response.status, json.loads(body) if body.startswith(("{", "[")) else body
 
-    async def says(self, by: str, text: str, **more: Any) -> dict[str, Any]:
-        path = "/api/conversations/main/messages"
+    async def says(self, by: str, text: str, *, where: str = "main", **more: Any) -> dict[str, Any]:
+        path = f"/api/conversations/{where}/messages"
         status, body = await self.call("POST", path, by=by, json={"text": text, **more})
         assert status == 202, body
         accepted: dict[str, Any] = body
@@ -141,6 +162,7 @@ class Site:
 @asynccontextmanager
 async def a_site(folder: Path) -> AsyncIterator[Site]:
     clock, agent = SystemClock(), Listener()
+    asked_about = CountingTools([], permission=Permission.ACT)
     driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
     store = Store(driver, clock=clock, entropy=SeededEntropy(), media=folder / "media")
     await store.open()
@@ -149,7 +171,7 @@ async def a_site(folder: Path) -> AsyncIterator[Site]:
         await store.principals.grant(person.id, f"token-of-{name}")
     dependencies = NodeDependencies(
         store=store,
-        roster=Roster({"main": Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))}),
+        roster=Roster({"main": Seat(name="main", kind="s", agent=agent, tools=asked_about)}),
         clock=clock,
         entropy=SeededEntropy(7),
         limits=Limits(drain_timeout_s=0, has_titles=False),
@@ -197,7 +219,11 @@ async def adas(site: Site) -> dict[str, list[str]]:
         )
     )
     await site.settled("ada", str(said_there.turn))
+    question, grant, call = await bought(site, accepted["turn"])
     return {
+        "approvals": [question],
+        "grants": [grant],
+        "effects": [call],
         "{name}": ["main", "scripted:phone"],
         "turns": [accepted["turn"]],
         "media": [media],
@@ -207,9 +233,45 @@ async def adas(site: Site) -> dict[str, list[str]]:
     }
 
 
+async def bought(site: Site, turn: str) -> tuple[str, str, str]:
+    """Let Ada's agent ask her twice. Returns what it asks her now, what she has granted it, and a
+    call of which she does not know whether it has happened."""
+    grants: list[dict[str, Any]] = []
+    question = ""
+    for number in (1, 2):
+        accepted = await site.says("ada", f"{BUY} {CANARY} {number}", where="shop")
+        async with asyncio.timeout(SOON_S):
+            while not (asked := (await site.call("GET", "/api/approvals", by="ada"))[1])[
+                "approvals"
+            ]:
+                await asyncio.sleep(0.005)
+        question = asked["approvals"][0]["id"]
+        if number == 1:
+            answer = {"answer": "allow", "scope": "forever"}
+            status, body = await site.call(
+                "POST", f"/api/approvals/{question}", by="ada", json=answer
+            )
+            assert status == 200, body
+            await site.settled("ada", accepted["turn"])
+            grants = (await site.call("GET", "/api/grants", by="ada"))[1]["grants"]
+    driver = site.services.condition._driver  # type: ignore[attr-defined]
+    await driver.write(partial(rows, _UNKNOWN_CALL, "call_ada", CANARY, turn))
+    return question, grants[0]["id"], "call_ada"
+
+
+# Adds a call of a turn of which nobody knows whether it has happened.
+_UNKNOWN_CALL = """
+    INSERT INTO effects (call_id, turn_id, session_id, principal_id, tool, arguments, at, state)
+    SELECT $1, id, session_id, principal_id, 'pay', $2, 1, 'unknown' FROM turns WHERE id = $3"""
+
+
 def paths(path: str, ids: dict[str, list[str]]) -> list[str]:
     kind = "{name}" if "{name}" in path else path.split("/")[2]
-    return [path.replace("{name}", each).replace("{id}", each) for each in ids[kind]]
+    return [filled(path, each) for each in ids[kind]]
+
+
+def filled(path: str, name: str) -> str:
+    return path.replace("{name}", name).replace("{id}", name).replace("{call}", name)
 
 
 async def test_every_route_is_for_operators_or_for_whom_it_concerns(site: Site) -> None:
@@ -226,15 +288,23 @@ async def test_every_route_is_for_operators_or_for_whom_it_concerns(site: Site) 
 
 async def test_nobody_reaches_what_is_anothers(site: Site) -> None:
     ids = await adas(site)
+    asked = await site.services.questions.page(Page(limit=99), principal=None, is_pending=False)
+    turns = ",".join([*ids["turns"], *(each.turn for each in asked)])
     for method, path in ANOTHERS:
         for each in paths(path, ids):
-            more = {"json": {"text": "mine now"}} if method == "PATCH" else {}
+            body = BODIES.get((method, path))
+            more = {"json": body} if body else {}
             status, body = await site.call(method, each, by="bob", **more)
             assert status == 404, (method, each, body)
             assert CANARY not in json.dumps(body), (method, each)
     for method, path in ONES_OWN:
         if method == "GET":
-            query = f"?q={CANARY}" if path == "/api/search" else ""
+            queries = {
+                "/api/search": f"?q={CANARY}",
+                "/api/approvals": f"?turns={turns}",
+                "/api/effects": f"?turns={turns}",
+            }
+            query = queries.get(path, "")
             status, body = await site.call(method, path.replace("{id}", "main") + query, by="bob")
             told = json.dumps(body)
             assert CANARY not in told.replace(f'"{CANARY}"', ""), path
@@ -266,7 +336,7 @@ async def test_members_do_nothing_that_is_the_operators(site: Site) -> None:
 
 async def test_nobody_without_a_token_gets_anywhere(site: Site) -> None:
     for method, path in (*OPERATORS_ONLY, *ONES_OWN, *ANOTHERS):
-        where = path.replace("{id}", "x_1").replace("{name}", "main")
+        where = filled(path.replace("{name}", "main"), "x_1")
         status, body = await site.call(method, where, by="nobody")
         assert (status, body["error"]["code"]) == (401, "unauthorized"), (method, path)
 

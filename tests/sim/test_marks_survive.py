@@ -3,7 +3,7 @@ instant."""
 
 import pytest
 
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.journal.records import SessionRecord
 from perdure.domain.journal.transcript import reply_text
 from perdure.domain.outcomes import Busy, Outcome

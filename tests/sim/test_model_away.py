@@ -12,7 +12,7 @@ import pytest
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import HTTP, Address
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.ids import PrincipalId, TurnId
 from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.events import AttemptInterrupted, NoticePosted, TurnSettled

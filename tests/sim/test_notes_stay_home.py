@@ -21,7 +21,7 @@ import pytest
 from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.domain.address import Address
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.ids import MessageId, TurnId
 from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.events import (

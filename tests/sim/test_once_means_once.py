@@ -5,7 +5,7 @@ from pathlib import Path
 
 from perdure.app.wiring.assembly import NodeDependencies, compose_node
 from perdure.domain.address import Address
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.events import ToolCall, ToolFinished
 from perdure.domain.kinds import UpdateKind

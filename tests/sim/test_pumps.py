@@ -23,8 +23,8 @@ from perdure.domain.journal.events import (
     InterruptionAcknowledged,
     SteerTaken,
     TurnSettled,
-    Usage,
 )
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, Interruption, StopReason
 from perdure.domain.people.sharing import FairShares
@@ -46,7 +46,7 @@ from perdure.ports.turns.room import ContextRoom
 from perdure.ports.turns.turns import Claimed, TextPiece, TurnLease, Turns
 from perdure.ports.turns.wakes import Topic
 from perdure.store.drivers.sqlite import SqliteDriver
-from perdure.store.ports.outbox import StoredOutbox
+from perdure.store.ports.delivery.outbox import StoredOutbox
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.simulator.platform import ScriptedPlatform

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.journal.events import ContentLeftOut, TurnSettled
 from perdure.domain.outcomes import Refused, StopReason
 from perdure.domain.prompt.prompt import ModelRequest

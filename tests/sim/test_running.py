@@ -9,22 +9,30 @@ import pytest
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
+from perdure.domain.errors import NotFound
 from perdure.domain.ids import PrincipalId
 from perdure.domain.inbound.updates import Accepted, Update
-from perdure.domain.journal.events import AssistantSaid, ToolCall, ToolFinished, ToolStarted, Usage
+from perdure.domain.journal.events import (
+    AssistantSaid,
+    ToolCall,
+    ToolFinished,
+    ToolStarted,
+)
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.outcomes import CallEnding, Outcome, Repeat, StopReason
 from perdure.domain.people.budgets import Budget, BudgetRefusal, DailyBudgets
 from perdure.domain.prompt.bounds import Bounds
-from perdure.domain.prompt.prompt import ModelRequest
+from perdure.domain.prompt.prompt import ModelRequest, ResultBlock
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentSpent, AgentText, Stopped
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
 from perdure.engine.turns.runner_services import Limits
+from perdure.engine.turns.tools.tool_calls import RESULT_MAX
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.agent import Work
 from perdure.ports.turns.budgets import Reservation
-from perdure.ports.turns.tools import ToolCaller, ToolResult
+from perdure.ports.turns.tools import ToolCaller, ToolFile, ToolResult
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
@@ -171,8 +179,85 @@ async def test_a_tool_works_for_the_one_who_asked_and_knows_who_reads_along(
             session=opened.session,
             turn=asked.turn or caller.turn,
             is_shared=True,
+            report=caller.report,
         )
         assert caller.turn == asked.turn
+
+
+class Telling(CountingTools):
+    """Returns one given text, and files."""
+
+    def __init__(self, text: str, *files: ToolFile) -> None:
+        super().__init__([], repeat=Repeat.PURE)
+        self._text = text
+        self._files = files
+
+    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
+        return ToolResult(ending=CallEnding.RETURNED, text=self._text, files=self._files)
+
+
+async def a_result(
+    folder: Path, tools: CountingTools, *, of: str = "bob"
+) -> tuple[ToolFinished, str, str]:
+    """Let an agent call a tool for somebody. Returns the result as it is stored, the whole of it,
+    and what the model reads of it."""
+    steps: Steps = [
+        [AgentCall(id="1", name="look", arguments="{}"), _TOOLS],
+        [AgentText("Trees."), DONE],
+    ]
+    agent = ScriptedAgent(lambda _: steps.pop(0))
+    async with a_node(folder, {"main": agent}, tools=tools) as node:
+        asked = await node.hears(of, "look around")
+        record = await node.store.diagnostics.record(asked.session)
+        (finished,) = only(ToolFinished, record.events)
+        whole = finished.result
+        if finished.whole is not None:
+            await node.store.media.get(finished.whole, principal=node.people[of])
+            with pytest.raises(NotFound):
+                await node.store.media.get(finished.whole, principal=node.people["ada"])
+            whole = (await node.store.media.read(finished.whole)).decode()
+    (block,) = [
+        block
+        for message in agent.requests[1].messages
+        for block in message.blocks
+        if isinstance(block, ResultBlock)
+    ]
+    return finished, whole, block.text
+
+
+async def test_a_result_that_fits_is_shown_whole(tmp_path: Path) -> None:
+    text = "é" * RESULT_MAX
+
+    finished, whole, shown = await a_result(tmp_path, Telling(text))
+
+    assert (finished.result, finished.whole, finished.size, whole) == (text, None, 0, text)
+    assert text in shown
+    assert "left out" not in shown
+
+
+async def test_a_long_result_is_kept_as_a_file_of_its_person_and_its_beginning_is_shown(
+    tmp_path: Path,
+) -> None:
+    text = "é" * RESULT_MAX + "x" * 1234
+
+    finished, whole, shown = await a_result(tmp_path, Telling(text))
+
+    assert finished.result == text[:RESULT_MAX]
+    assert (whole, finished.size) == (text, len(text))
+    assert f"{text[:RESULT_MAX]}\n[" in shown, "the frame ends with what was shown"
+    assert "x" * 1234 not in shown
+    assert "1,234 more characters were left out" in shown
+    assert f'"handle": "{finished.whole}", "offset": {RESULT_MAX}' in shown
+
+
+async def test_a_file_that_a_tool_has_made_goes_to_the_people(tmp_path: Path) -> None:
+    made = ToolFile(name="plan.txt", mime="text/plain", data=b"trees and more trees")
+
+    finished, _, shown = await a_result(tmp_path, Telling("Here it is.", made))
+
+    (attachment,) = finished.attachments
+    assert (attachment.name, attachment.mime, attachment.size) == ("plan.txt", "text/plain", 20)
+    assert "plan.txt" in shown
 
 
 async def test_each_call_reserves_for_its_agent_and_asker_on_top_of_what_was_used(

@@ -22,7 +22,7 @@ from perdure.app.life.node import RunningNode, running_node
 from perdure.app.wiring.assembly import NodeDependencies
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import HTTP, Address
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.codec import encode
 from perdure.domain.journal.records import SessionRecord

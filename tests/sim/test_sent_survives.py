@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from perdure.domain.address import Address
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import UpdateKind
 from perdure.ports.people.places import OutgoingMessage

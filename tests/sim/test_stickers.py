@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from perdure.domain.address import Address
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.content.stickers import WAIT_MS, Sticker
 from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.attachments import as_fetched, in_words, places_of

@@ -11,11 +11,12 @@ import pytest
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
+from perdure.domain.checking.checker import violations
 from perdure.domain.ids import PrincipalId, TurnId
 from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
 from perdure.domain.journal.events import ToolCall
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.outcomes import Busy, StopReason
+from perdure.domain.outcomes import Busy, Repeat, StopReason
 from perdure.domain.people.menu import PLAIN, Menu
 from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
@@ -24,11 +25,12 @@ from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Roster, Seat
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
+from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
 from perdure.ports.turns.inbox import Reception
 from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.store.drivers.sqlite import SqliteDriver
-from perdure.store.ports.turns import StoredInbox
+from perdure.store.ports.turns.turns import StoredInbox
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.simulator.stores import admitted
@@ -232,10 +234,10 @@ class Silent(ScriptedAgent):
 
 
 class HangingTool(CountingTools):
-    """Makes calls that never return. `open` counts them."""
+    """Makes calls that never return, and that may be made again. `open` counts them."""
 
     def __init__(self) -> None:
-        super().__init__([])
+        super().__init__([], repeat=Repeat.REPEATABLE)
         self.open = 0
 
     async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
@@ -301,6 +303,33 @@ class Waiting(CountingTools):
         result = await super().call(call, caller)
         await self.go_on.wait()
         return result
+
+
+async def test_what_must_not_be_repeated_is_left_to_finish_and_never_enters_the_turn(
+    tmp_path: Path,
+) -> None:
+    # To cut it off would make its fate unknown for ever. The turn ends all the same.
+    agent, tool = ScriptedAgent(), Waiting()
+    async with talking(tmp_path, agent, tool) as talk:
+        await talk.begins("tool look")
+        await talk.until(lambda: len(tool.ran) == 1)
+        first = talk.turn
+
+        await talk.parts.door.stop(first, by=None)
+
+        await talk.until(lambda: first not in talk.parts.turns._running)
+        (unknown,) = await talk.store.effects.page(Page(limit=9), principal=None)
+        assert (unknown.call, unknown.state, unknown.late_result) == (tool.ran[0], "unknown", "")
+        before = await talk.store.diagnostics.record(unknown.session)
+        tool.go_on.set()
+        async with asyncio.timeout(1):
+            while not unknown.late_result:
+                await asyncio.sleep(0.001)
+                (unknown,) = await talk.store.effects.page(Page(limit=9), principal=None)
+        assert (unknown.late_result, unknown.state) == ("look done", "unknown")
+        assert await talk.store.diagnostics.record(unknown.session) == before
+        assert violations(before) == []
+    assert len(agent.requests) == 1
 
 
 async def test_what_is_said_while_a_tool_runs_is_heard_before_the_next_word(

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from perdure.domain.checker import violations
-from perdure.domain.journal.thoughts import Thought, Thoughts
+from perdure.domain.checking.checker import violations
+from perdure.domain.journal.model.thoughts import Thought, Thoughts
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt.prompt import CallBlock, ModelRequest, ResultBlock, ThoughtBlock
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, AgentThoughts, Stopped

@@ -3,25 +3,35 @@ instant."""
 
 from functools import partial
 
+import msgspec
 import pytest
 
 from perdure.domain.address import Address
-from perdure.domain.checker import violations
-from perdure.domain.errors import Conflict, Fenced
+from perdure.domain.checking.checker import violations
+from perdure.domain.errors import Conflict, Fenced, NotFound
 from perdure.domain.ids import CallId, MessageId, QuestionId
 from perdure.domain.inbound.updates import Update
-from perdure.domain.journal.events import AnswerAwaited, AssistantSaid, ToolCall, ToolFinished
+from perdure.domain.journal.events import (
+    AssistantSaid,
+    ToolCall,
+    ToolFinished,
+)
+from perdure.domain.journal.question_events import AnswerAwaited
 from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import CallEnding, Outcome, Repeat
+from perdure.domain.tools.asking import ALLOW
+from perdure.domain.tools.traits import NOTHING_AHEAD, CallTraits, Permission, frozen_digest
 from perdure.domain.turn.spent import NOTHING_SPENT
 from perdure.engine.foundation.heartbeat import Heartbeat
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.turns.flusher import Flusher
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.watching.feed import Feed
+from perdure.ports.turns.questions import QuestionReply
 from perdure.ports.turns.turns import Claimed
 from perdure.testkit.simulator.crash import Fuse, Nemesis
+from perdure.testkit.simulator.stores import question_about
 from perdure.testkit.simulator.striking import Simulator
 from perdure.testkit.simulator.world import PLATFORM, Life, World, patiently, rest
 
@@ -31,10 +41,16 @@ QUESTION = QuestionId("qst_1")
 
 
 def question(claimed: Claimed) -> AnswerAwaited:
-    lease = claimed.lease
-    return AnswerAwaited(
-        turn=lease.turn, attempt=lease.attempt, question=QUESTION, text="May I?", call=LOOK.id
+    """Return the question whether the call may run, frozen as the engine freezes it."""
+    traits = CallTraits(
+        names=(LOOK.name,),
+        repeat=LOOK.repeat,
+        permission=Permission.OWN,
+        definition=LOOK.name,
     )
+    digest = frozen_digest(LOOK.name, LOOK.arguments, traits, NOTHING_AHEAD)
+    asked = question_about(claimed.lease, LOOK, question=QUESTION)
+    return msgspec.structs.replace(asked, digest=digest)
 
 
 async def accept(life: Life) -> None:
@@ -73,7 +89,7 @@ async def ask(life: Life) -> None:
         )
         try:
             await ledger.append([said])
-            await ledger.wait(question(claimed), spent=NOTHING_SPENT)
+            await ledger.wait([question(claimed)], spent=NOTHING_SPENT)
         except Fenced:
             return  # the write had taken effect, and its answer was lost
 
@@ -82,15 +98,12 @@ async def answer(life: Life) -> None:
     """Let somebody answer twice, and then everything go on. A person who got no reply writes
     again."""
     await accept(life)
-    for record in await life.records():
-        for turn in record.turns:
-            for _ in range(2):
-                try:
-                    await patiently(
-                        partial(life.store.turns.answer, turn.id, QUESTION, "yes", by=life.person)
-                    )
-                except Conflict:
-                    continue
+    reply = QuestionReply(question=QUESTION, answer=ALLOW, by=life.person)
+    for _ in range(2):
+        try:
+            await patiently(partial(life.store.questions.answer, reply))
+        except (Conflict, NotFound):
+            continue
     await life.rest()
 
 

@@ -4,7 +4,7 @@ import msgspec
 
 from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.journal.events import AssistantSaid, Recorded
-from perdure.domain.journal.thoughts import Thought, Thoughts
+from perdure.domain.journal.model.thoughts import Thought, Thoughts
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.turn.endings import Audience
 from perdure.domain.turn.watching import OutcomeNews, Position, Told

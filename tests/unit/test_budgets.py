@@ -10,7 +10,7 @@ from perdure.app.config.values import BudgetsConfig, ChatAgentSection, DemoAgent
 from perdure.app.config.values import BudgetSection as BudgetConfig
 from perdure.app.config.values import PricesSection as PricesConfig
 from perdure.app.wiring.budgets import budgets_of, listed, tariff_of
-from perdure.domain.journal.events import Usage
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.people.budgets import (
     OUTPUT_ALLOWANCE,
     Amount,

@@ -11,8 +11,8 @@ from perdure.agents.chat.manifest import ChatSettings
 from perdure.agents.chat.reasoning.efforts import with_own_thoughts
 from perdure.domain.ids import CallId, MessageId, SessionId, TurnId
 from perdure.domain.journal.events import AssistantSaid, Recorded, ToolCall
-from perdure.domain.journal.options import Options
-from perdure.domain.journal.thoughts import Thought, Thoughts
+from perdure.domain.journal.model.options import Options
+from perdure.domain.journal.model.thoughts import Thought, Thoughts
 from perdure.domain.prompt.bounds import AnswerRoom, Bounds
 from perdure.domain.prompt.prefix import Basis, Prefix, break_between, written_basis
 from perdure.domain.prompt.prompt import (
@@ -324,6 +324,11 @@ def test_reasoning_neither_begins_nor_ends_within_a_run_of_calls() -> None:
     block = thought("anthropic", "thinking", SIGNED)
     begun = sent("anthropic", request(loop(block)), settings("anthropic", reasoning="off"))
     assert begun["thinking"]["type"] == "enabled"
+    # Only the results of the run may be new, behind calls of an earlier turn.
+    encoded = b",".join(DIALECTS["anthropic"].encode(each) for each in loop()[:-1])
+    later = msgspec.structs.replace(request(loop()[-1:]), prefix=encoded)
+    continued = sent("anthropic", later, settings("anthropic", reasoning="high"))
+    assert continued["thinking"] == {"type": "disabled"}
     # A run that a person's message has ended binds nobody.
     over = (*loop(), *[PromptMessage(role=Role.ASSISTANT, blocks=(TextBlock("so"),)), loop()[0]])
     again = sent("anthropic", request(over), settings("anthropic", reasoning="high"))

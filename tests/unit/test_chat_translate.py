@@ -14,8 +14,9 @@ from perdure.agents.chat.intake import AnswerIntake
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.agents.chat.openai import request as openai
 from perdure.domain.errors import Rejected
-from perdure.domain.journal.events import Attachment, Usage
-from perdure.domain.journal.options import Options
+from perdure.domain.journal.events import Attachment
+from perdure.domain.journal.model.options import Options
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.bounds import AnswerRoom, Bounds, Measure
 from perdure.domain.prompt.prompt import (

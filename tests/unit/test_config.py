@@ -29,7 +29,10 @@ from perdure.app.config.loading import (
     restart_keys,
 )
 from perdure.app.config.toml_positions import Positions
+from perdure.app.config.tool_checks import check_folders
+from perdure.app.config.values import FILE_ACTS, FILES
 from perdure.domain.errors import Rejected
+from perdure.tools.builtin.files.tool import FilesTool
 
 CHAT = '[agents.main]\nkind = "chat"\nmodel = "m"\n'
 KEY = "whsec_" + base64.b64encode(bytes(32)).decode()
@@ -282,7 +285,25 @@ def test_a_configuration_error_is_a_rejection() -> None:
             "mcp.time",
         ),
         (f"{CHAT}tools = ['memory',\n'sesions']", 5, 'did you mean "sessions"?'),
-        (f"{CHAT}tools = ['browser']", 4, "valid tools: memory, sessions, schedule, send"),
+        (
+            f"{CHAT}tools = ['browser']",
+            4,
+            "valid tools: memory, sessions, todo, files, ask, schedule, send",
+        ),
+        (f"{CHAT}tools = ['memory',\n'files']", 5, 'names "files", which has no folder; add'),
+        (f"{CHAT}[agents.main.approve]\nmemry = 'always'", 5, 'did you mean "memory"?'),
+        (
+            f"{CHAT}[[agents.main.rules]]\ndo = 'deny'\ntool = 'files.wrte'",
+            6,
+            'matches no tool: "files.wrte"; did you mean "files.write"?',
+        ),
+        (f"{CHAT}[[agents.main.rules]]\ndo = 'ask'\ntool = 'mcp.*'", 6, "matches no tool"),
+        (
+            f"{CHAT}[[agents.main.rules]]\ntool = 'memory'\ndo = 'deny'\nmatch = '/x'",
+            7,
+            'calls of "memory" are not about a path; leave it out',
+        ),
+        ("[tools.files]\nroots = ['/a',\n'work']", 3, 'must be a whole path such as "/srv/work"'),
         (f"{CHAT}command = ['x']", 4, 'unknown key "command" in [agents.main]'),
         (f"{CHAT}api_key = ''", 4, "is empty"),
         (f"{CHAT}api_key = {{}}", 4, 'must be text, { env = "NAME" }'),
@@ -694,3 +715,59 @@ def test_proxies_are_networks_and_hosts_are_names(line: str, words: str) -> None
     with pytest.raises(ConfigError) as refused:
         parse(f"[server]\n{line}\n".encode(), Path("perdure.toml"), {})
     assert words in str(refused.value)
+
+
+RULES = """
+[[agents.main.rules]]
+tool = "{tool}"
+match = "/srv/**"
+do = "deny"
+[tools.files]
+roots = ["/srv"]
+[tools.mcp.time]
+url = "http://h"
+"""
+
+
+@pytest.mark.parametrize(
+    "tool", ["files", "files.*", "*", "file?.edit", "mcp.time", "mcp.*", "mcp.time.now"]
+)
+def test_a_rule_that_may_match_is_taken(tool: str) -> None:
+    (rule,) = read(CHAT + RULES.format(tool=tool)).agents["main"].rules
+    assert (rule.tool, rule.do, rule.match) == (tool, "deny", "/srv/**")
+
+
+def test_the_names_that_rules_may_use_are_those_of_the_tools(tmp_path: Path) -> None:
+    names = {name for each in FilesTool([tmp_path]).kinds() for name in each.names}
+    assert names == {FILES, *FILE_ACTS}
+
+
+def test_a_folder_that_cannot_be_used_is_named_with_its_line(tmp_path: Path) -> None:
+    home, file = tmp_path / "home", tmp_path / "file"
+    inner = home / "inner"
+    inner.mkdir(parents=True)
+    file.touch()
+    roots = [home, tmp_path / "nowhere", file, inner]
+    listed = ",\n".join(f'"{each}"' for each in roots)
+    text = f"[tools.files]\nroots = [\n{listed}]\n"
+    path = tmp_path / "perdure.toml"
+    path.write_text(text)
+    config = read(text, home=tmp_path)
+
+    with pytest.raises(ConfigError) as caught:
+        check_folders(config, path)
+
+    said = str(caught.value).splitlines()
+    assert [line.split(": ")[0] for line in said] == [f"{path}:{line}" for line in (4, 5, 6)]
+    assert "create the folder, or name another one" in said[0]
+    assert "is not a folder" in said[1]
+    assert "overlap" in said[2]
+    check_folders(read(f"[tools.files]\nroots = ['{home}']", home=tmp_path), path)
+
+
+def test_settings_of_tools_need_no_restart_except_the_wait() -> None:
+    before = read(f"{CHAT}")
+    live = read(f"{CHAT}[tools.memory]\napprove = 'once'\n[tools.files]\nroots = ['/srv']")
+    waits = read(f"{CHAT}[tools]\nanswer_wait_s = 5")
+    assert restart_keys(before, live) == ()
+    assert restart_keys(before, waits) == ("[tools] answer_wait_s",)

@@ -121,10 +121,18 @@ def test_a_reply_quotes_and_addresses_whom_it_answers() -> None:
     to_bot = arrival(type=19, referenced_message=quoted)
     to_bob = arrival(type=19, referenced_message={**quoted, "author": {"id": "5"}})
     to_nothing = arrival(type=19, referenced_message=None)
+    named = {"type": 0, "channel_id": "20", "message_id": "299", "guild_id": "10"}
 
     assert (to_bot.is_addressed, to_bot.quote) == (True, "I said")
     assert (to_bob.is_addressed, to_bob.quote) == (False, "I said")
     assert (to_nothing.is_addressed, to_nothing.quote) == (False, "")
+    assert to_nothing.reply_to == ""
+    assert arrival(type=19, message_reference=named).reply_to == "20/299"
+    assert arrival(type=19, message_reference={"message_id": "299"}).reply_to == "20/299"
+    # Forwards and announcements name another message too, and answer none.
+    assert arrival(type=0, message_reference={**named, "type": 1}).reply_to == ""
+    assert arrival(type=0, message_reference=named).reply_to == ""
+    assert arrival(type=19, message_reference={**named, "message_id": None}).reply_to == ""
 
 
 @pytest.mark.parametrize("kind", [1, 6, 7, 8, 18, 20, 21, 23, 46])

@@ -4,7 +4,7 @@ import pytest
 
 from perdure.domain.ids import TurnId
 from perdure.domain.journal.events import TurnSettled
-from perdure.domain.journal.reach import AT_ONCE, Missed, Reach
+from perdure.domain.journal.model.reach import AT_ONCE, Missed, Reach
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.turn.endings import (
     Audience,

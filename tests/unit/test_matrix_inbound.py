@@ -118,6 +118,7 @@ def test_a_reply_has_its_quote_and_knows_whom_it_answers() -> None:
     assert arrival.is_addressed
     told = arrived(text("thanks", **relation), EarlierEvent(author=ME, text="It is noon."))
     assert (told.text, told.quote, told.is_addressed) == ("thanks", "It is noon.", True)
+    assert (arrival.reply_to, told.reply_to) == ("$asked", "$asked")
     other = arrived(text("thanks", **relation), EarlierEvent(author="@bob:example.org", text="No."))
     assert (other.quote, other.is_addressed) == ("No.", False)
 
@@ -135,9 +136,9 @@ def test_a_thread_is_no_reply_unless_it_says_so() -> None:
     }
     inside = text("hello", **{"m.relates_to": fallback})
     assert asks_about(inside) == ""
-    assert arrived(inside).thread == "$root"
+    assert (arrived(inside).thread, arrived(inside).reply_to) == ("$root", "")
     real = text("hello", **{"m.relates_to": {**fallback, "is_falling_back": False}})
-    assert asks_about(real) == "$last"
+    assert asks_about(real) == arrived(real).reply_to == "$last"
     assert arrived(real, EarlierEvent(author=ME, text="well?")).quote == "well?"
 
 

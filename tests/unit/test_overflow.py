@@ -11,7 +11,7 @@ from perdure.domain.journal.events import (
     ToolFinished,
     TurnQueued,
 )
-from perdure.domain.journal.options import NONE, Options
+from perdure.domain.journal.model.options import NONE, Options
 from perdure.domain.journal.session_events import Compacted, RoomSought, WindowExceeded
 from perdure.domain.outcomes import CallEnding, Outcome, StopReason
 from perdure.domain.prompt.portions import beginning, divided_at, portions

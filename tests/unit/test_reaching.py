@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from perdure.domain.journal.reach import AT_ONCE
+from perdure.domain.journal.model.reach import AT_ONCE
 from perdure.domain.outcomes import StopReason
 from perdure.domain.turn.stream import AgentText, Stopped
 from perdure.engine.models.reaching import TELL_AFTER_S, Reaching, reach_after
@@ -87,17 +87,17 @@ class World:
     def now(self) -> float:
         return self.clock.monotonic_s()
 
-    def turn(self, number: int, providers: dict[Seat, Provider]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(self._turn(number, providers))
+    def turn(self, number: int, *providers: tuple[Seat, Provider]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(self._turn(number, *providers))
         self.tasks.append(task)
         return task
 
-    async def _turn(self, number: int, providers: dict[Seat, Provider]) -> None:
+    async def _turn(self, number: int, *providers: tuple[Seat, Provider]) -> None:
         async def tell(_: Stopped) -> None:
             self.told.append(number)
 
-        by_name = {seat.name: provider for seat, provider in providers.items()}
-        quest = self.reaching.quest(list(providers), tell)
+        by_name = {seat.name: provider for seat, provider in providers}
+        quest = self.reaching.quest([seat for seat, _ in providers], tell)
         outcome = "unasked"
         while (seat := await quest.next()) is not None:
             stopped = by_name[seat.name].ask()
@@ -139,7 +139,7 @@ async def test_a_model_that_is_away_for_a_while_answers_everybody_when_it_is_bac
     seat = seat_of("main")
     provider = Provider(world.clock, lambda now: AWAY if now < 20 else DONE)
     for number in range(150):
-        world.turn(number, {seat: provider})
+        world.turn(number, (seat, provider))
         await world.pass_time(0.1, 0.05)
     await world.pass_time(25, 0.05)
 
@@ -155,7 +155,7 @@ async def test_a_model_that_is_away_for_a_while_answers_everybody_when_it_is_bac
 async def test_a_wait_ends_with_the_patience_of_the_agent(world: World) -> None:
     seat = seat_of("main", patience_s=10)
     provider = Provider(world.clock, lambda _: AWAY)
-    world.turn(1, {seat: provider})
+    world.turn(1, (seat, provider))
     await world.pass_time(30)
 
     ((_, outcome, at),) = world.ended
@@ -169,7 +169,7 @@ async def test_a_wait_ends_with_the_patience_of_the_agent(world: World) -> None:
 async def test_a_server_that_is_back_at_the_last_moment_is_still_asked(world: World) -> None:
     seat = seat_of("main", patience_s=3)
     provider = Provider(world.clock, lambda now: AWAY if now < 2.9 else DONE)
-    world.turn(1, {seat: provider})
+    world.turn(1, (seat, provider))
     await world.pass_time(5)
 
     assert world.answered == [1]
@@ -199,7 +199,7 @@ async def test_without_patience_there_is_one_try(world: World) -> None:
     seat = seat_of("main", patience_s=0)
     provider = Provider(world.clock, lambda _: AWAY)
     for number in range(3):
-        world.turn(number, {seat: provider})
+        world.turn(number, (seat, provider))
         await world.pass_time(0.1)
 
     assert [outcome for _, outcome, _ in world.ended] == ["failed"] * 3
@@ -209,7 +209,7 @@ async def test_without_patience_there_is_one_try(world: World) -> None:
 async def test_what_is_refused_for_good_is_not_asked_again(world: World) -> None:
     seat = seat_of("main")
     provider = Provider(world.clock, lambda _: ODD)
-    world.turn(1, {seat: provider})
+    world.turn(1, (seat, provider))
     await world.settle()
 
     assert world.ended == [(1, "failed", 0.0)]
@@ -219,7 +219,7 @@ async def test_what_is_refused_for_good_is_not_asked_again(world: World) -> None
 async def test_a_person_is_told_once_after_a_few_seconds(world: World) -> None:
     seat = seat_of("main")
     provider = Provider(world.clock, lambda now: AWAY if now < 30 else DONE)
-    world.turn(1, {seat: provider})
+    world.turn(1, (seat, provider))
     await world.pass_time(TELL_AFTER_S - 0.5)
     assert world.told == []
 
@@ -234,7 +234,7 @@ async def test_a_person_is_told_once_after_a_few_seconds(world: World) -> None:
 async def test_a_short_absence_is_not_worth_a_word(world: World) -> None:
     seat = seat_of("main")
     provider = Provider(world.clock, lambda now: AWAY if now < 2 else DONE)
-    world.turn(1, {seat: provider})
+    world.turn(1, (seat, provider))
     await world.pass_time(10)
 
     assert world.answered == [1]
@@ -243,8 +243,8 @@ async def test_a_short_absence_is_not_worth_a_word(world: World) -> None:
 
 async def test_those_that_stand_in_are_asked_before_anybody_waits(world: World) -> None:
     main, spare, last = seat_of("main"), seat_of("spare"), seat_of("last")
-    away = {seat: Provider(world.clock, lambda _: AWAY) for seat in (main, spare)}
-    world.turn(1, {**away, last: Provider(world.clock)})
+    away = [(seat, Provider(world.clock, lambda _: AWAY)) for seat in (main, spare)]
+    world.turn(1, *away, (last, Provider(world.clock)))
     await world.settle()
 
     assert world.ended == [(1, "last", 0.0)]
@@ -253,9 +253,9 @@ async def test_those_that_stand_in_are_asked_before_anybody_waits(world: World) 
 async def test_an_agent_that_failed_rests_while_another_stands_in(world: World) -> None:
     main, spare = seat_of("main"), seat_of("spare")
     primary = Provider(world.clock, lambda now: AWAY if now < 60 else DONE)
-    providers = {main: primary, spare: Provider(world.clock)}
+    providers = [(main, primary), (spare, Provider(world.clock))]
     for number in range(400):
-        world.turn(number, providers)
+        world.turn(number, *providers)
         await world.pass_time(0.25, 0.05)
 
     assert len(world.answered) == 400
@@ -272,7 +272,7 @@ async def test_a_failure_that_would_come_again_is_not_had_by_every_turn(
     main, spare = seat_of("main"), seat_of("spare")
     primary = Provider(world.clock, lambda _: failure)
     for number in range(10):
-        world.turn(number, {main: primary, spare: Provider(world.clock)})
+        world.turn(number, (main, primary), (spare, Provider(world.clock)))
         await world.pass_time(0.1)
 
     assert len(primary.calls) == 1
@@ -288,7 +288,7 @@ async def test_calls_that_fail_together_count_once(world: World) -> None:
     for quest in quests:
         quest.ended(seat, AWAY)
     provider = Provider(world.clock)
-    world.turn(1, {seat: provider})
+    world.turn(1, (seat, provider))
     await world.pass_time(0.7)
 
     assert world.answered == [1]
@@ -310,7 +310,7 @@ async def test_a_request_that_is_refused_says_nothing_about_the_next(world: Worl
     main, spare = seat_of("main"), seat_of("spare")
     primary = Provider(world.clock, lambda _: ODD)
     for number in range(5):
-        world.turn(number, {main: primary, spare: Provider(world.clock)})
+        world.turn(number, (main, primary), (spare, Provider(world.clock)))
         await world.pass_time(0.1)
 
     assert len(primary.calls) == 5
@@ -318,11 +318,11 @@ async def test_a_request_that_is_refused_says_nothing_about_the_next(world: Worl
 
 async def test_where_all_are_away_the_first_that_is_back_answers(world: World) -> None:
     main, spare = seat_of("main"), seat_of("spare")
-    providers = {
-        main: Provider(world.clock, lambda _: AWAY),
-        spare: Provider(world.clock, lambda now: AWAY if now < 12 else DONE),
-    }
-    world.turn(1, providers)
+    providers = [
+        (main, Provider(world.clock, lambda _: AWAY)),
+        (spare, Provider(world.clock, lambda now: AWAY if now < 12 else DONE)),
+    ]
+    world.turn(1, *providers)
     await world.pass_time(30)
 
     ((_, outcome, at),) = world.ended
@@ -361,7 +361,7 @@ async def test_a_limit_is_shared_fairly_by_those_who_wait(
     seat = seat_of("main")
     provider = Provider(world.clock, per_second(60, wait_s=wait_s))
     for number in range(300):
-        world.turn(number, {seat: provider})
+        world.turn(number, (seat, provider))
     await world.pass_time(50)
 
     assert len(world.answered) == 300
@@ -377,7 +377,7 @@ async def test_a_line_that_is_too_fast_for_the_server_becomes_slower(world: Worl
     seat = seat_of("main")
     provider = Provider(world.clock, per_second(10, wait_s=2))
     for number in range(200):
-        world.turn(number, {seat: provider})
+        world.turn(number, (seat, provider))
     await world.pass_time(59)
 
     assert len(world.answered) == 200
@@ -390,10 +390,10 @@ async def test_fresh_turns_go_to_the_end_of_the_line(world: World) -> None:
     seat = seat_of("main")
     provider = Provider(world.clock, per_second(10, wait_s=5))
     for number in range(60):
-        world.turn(number, {seat: provider})
+        world.turn(number, (seat, provider))
     await world.pass_time(4)
     for number in range(60, 80):
-        world.turn(number, {seat: provider})
+        world.turn(number, (seat, provider))
     await world.pass_time(30)
 
     assert sorted(world.answered) == list(range(80))
@@ -404,10 +404,10 @@ async def test_agents_of_one_account_share_its_limit(world: World) -> None:
     main, small = seat_of("main", account="a"), seat_of("small", account="a")
     other = seat_of("other", account="b")
     provider = Provider(world.clock, lambda now: limited(5) if now < 1 else DONE)
-    world.turn(1, {main: provider})
+    world.turn(1, (main, provider))
     await world.settle()
-    world.turn(2, {small: provider})
-    world.turn(3, {other: Provider(world.clock)})
+    world.turn(2, (small, provider))
+    world.turn(3, (other, Provider(world.clock)))
     await world.settle()
 
     assert len(provider.calls) == 1
@@ -420,7 +420,7 @@ async def test_a_wait_that_is_longer_than_the_patience_is_left_to_the_person(wor
     seat = seat_of("main")
     provider = Provider(world.clock, lambda _: limited(3600))
     for number in range(2):
-        world.turn(number, {seat: provider})
+        world.turn(number, (seat, provider))
         await world.settle()
 
     assert [outcome for _, outcome, _ in world.ended] == ["failed", "failed"]
@@ -430,10 +430,10 @@ async def test_a_wait_that_is_longer_than_the_patience_is_left_to_the_person(wor
 async def test_a_wait_ends_early_when_somebody_gets_through(world: World) -> None:
     seat = seat_of("main")
     provider = Provider(world.clock, lambda now: limited(50) if now < 10 else DONE)
-    world.turn(1, {seat: provider})
+    world.turn(1, (seat, provider))
     await world.pass_time(20)
     hasty = seat_of("main", patience_s=1)
-    world.turn(2, {hasty: provider})
+    world.turn(2, (hasty, provider))
     await world.pass_time(0.1)
 
     assert world.answered == [2, 1]
@@ -442,12 +442,12 @@ async def test_a_wait_ends_early_when_somebody_gets_through(world: World) -> Non
 async def test_a_limit_is_over_when_nobody_waits_and_a_call_gets_through(world: World) -> None:
     seat = seat_of("main")
     provider = Provider(world.clock, lambda now: limited(30) if now < 1 else DONE)
-    world.turn(1, {seat: provider})
+    world.turn(1, (seat, provider))
     await world.pass_time(31)
     assert world.answered == [1]
 
     for number in range(2, 6):
-        world.turn(number, {seat: provider})
+        world.turn(number, (seat, provider))
     await world.settle()
     assert world.answered == [1, 2, 3, 4, 5]
 
@@ -455,7 +455,7 @@ async def test_a_limit_is_over_when_nobody_waits_and_a_call_gets_through(world: 
 async def test_one_who_leaves_the_line_makes_room(world: World) -> None:
     seat = seat_of("main")
     provider = Provider(world.clock, lambda now: AWAY if now < 3 else DONE)
-    tasks = [world.turn(number, {seat: provider}) for number in range(4)]
+    tasks = [world.turn(number, (seat, provider)) for number in range(4)]
     await world.pass_time(1)
     for task in tasks[:3]:
         task.cancel()
@@ -485,10 +485,10 @@ BROKEN = Stopped(
 async def test_a_request_that_breaks_its_server_keeps_nobody_else_waiting(world: World) -> None:
     seat = seat_of("main")
     broken, healthy = Provider(world.clock, lambda _: BROKEN), Provider(world.clock)
-    world.turn(0, {seat: broken})
+    world.turn(0, (seat, broken))
     for number in range(1, 200):
         await world.pass_time(0.1)
-        world.turn(number, {seat: healthy})
+        world.turn(number, (seat, healthy))
     await world.settle()
 
     assert world.answered == list(range(1, 200))
@@ -500,7 +500,7 @@ async def test_a_server_that_fails_for_all_is_not_asked_by_all(world: World) -> 
     seat = seat_of("main")
     provider = Provider(world.clock, lambda now: BROKEN if now < 20 else DONE)
     for number in range(100):
-        world.turn(number, {seat: provider})
+        world.turn(number, (seat, provider))
         await world.pass_time(0.1, 0.05)
     await world.pass_time(25, 0.05)
 
@@ -520,7 +520,7 @@ async def test_a_call_that_we_cannot_make_waits_until_we_can(
     seat = seat_of("main", patience_s=patience_s)
     provider = Provider(world.clock, lambda now: NO_DESCRIPTOR if now < 300 else DONE)
     for number in range(5):
-        world.turn(number, {seat: provider})
+        world.turn(number, (seat, provider))
     await world.pass_time(299, step_s=0.1)
     assert world.ended == []
     assert len(provider.calls) < 5 * 100
@@ -533,7 +533,7 @@ async def test_a_call_that_we_cannot_make_waits_until_we_can(
 async def test_a_call_that_we_could_not_make_says_nothing_about_the_agent(world: World) -> None:
     seat = seat_of("main")
     provider = Provider(world.clock, lambda now: NO_DESCRIPTOR if now < 1 else AWAY)
-    world.turn(1, {seat: provider})
+    world.turn(1, (seat, provider))
     await world.pass_time(0.1)
 
     assert not world.reaching.rest(seat).is_resting

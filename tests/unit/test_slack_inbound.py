@@ -61,9 +61,13 @@ def test_talk_in_a_channel_is_not_addressed() -> None:
 
 def test_a_thread_below_a_message_of_ours_is_addressed() -> None:
     reply = {"text": "and?", "thread_ts": "1.2"}
-    assert taken({**reply, "parent_user_id": "U0BOT"}).is_addressed
-    assert not taken({**reply, "parent_user_id": "U02"}).is_addressed
-    assert taken(reply).thread == "1.2"
+    below_ours = taken({**reply, "parent_user_id": "U0BOT"})
+    assert (below_ours.is_addressed, below_ours.reply_to) == (True, "C01/1.2")
+    broadcast = {**reply, "subtype": "thread_broadcast", "root": {"ts": "1.2", "user": "U0BOT"}}
+    assert (taken(broadcast).is_addressed, taken(broadcast).reply_to) == (True, "C01/1.2")
+    below_theirs = taken({**reply, "parent_user_id": "U02"})
+    assert (below_theirs.is_addressed, below_theirs.reply_to) == (False, "")
+    assert (taken(reply).thread, taken(reply).reply_to) == ("1.2", "")
 
 
 @pytest.mark.parametrize(

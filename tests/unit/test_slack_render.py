@@ -16,7 +16,14 @@ from perdure.adapters.slack.names import (
     marked,
     message_of,
 )
-from perdure.adapters.slack.render import TEXT_MAX, content, markdown, plainer_content, size
+from perdure.adapters.slack.render import (
+    TEXT_MAX,
+    buttons,
+    content,
+    markdown,
+    plainer_content,
+    size,
+)
 from perdure.adapters.slack.text.emoji import name_of
 from perdure.adapters.slack.text.mrkdwn import mrkdwn
 from perdure.domain.delivery import Capabilities, plan_parts
@@ -76,7 +83,8 @@ def test_markdown_goes_out_as_it_is() -> None:
 
 
 def test_choices_are_buttons_whose_value_is_the_word() -> None:
-    (_, actions) = msgspec.to_builtins(content("Sure?", ("Yes", "No " + "x" * 100)).blocks)
+    below = buttons(("Yes", "No " + "x" * 100))
+    (_, actions) = msgspec.to_builtins(content("Sure?", below).blocks)
 
     assert actions["type"] == "actions"
     assert [button["value"] for button in actions["elements"]] == ["Yes", "No " + "x" * 100]

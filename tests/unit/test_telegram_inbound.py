@@ -88,9 +88,11 @@ def test_an_answer_to_the_bot_is_said_to_it_and_brings_what_it_answers() -> None
     ours = {"message_id": 3, "chat": GROUP, "from": BOT, "text": "Shall I?"}
     arrival = message(GROUP, text="yes", reply_to_message=ours)
     assert (arrival.is_addressed, arrival.quote) == (True, "Shall I?")
+    assert arrival.reply_to == "-100123/3"
 
     theirs = {**ours, "from": {**ADA, "id": 43}}
-    assert message(GROUP, text="yes", reply_to_message=theirs).is_addressed is False
+    other = message(GROUP, text="yes", reply_to_message=theirs)
+    assert (other.is_addressed, other.reply_to) == (False, "-100123/3")
 
 
 def test_a_quoted_part_is_the_quote() -> None:
@@ -121,7 +123,7 @@ def test_what_opens_a_topic_is_not_answered_by_everything_in_it() -> None:
     arrival = message(
         GROUP, text="hi", message_thread_id=77, is_topic_message=True, reply_to_message=opening
     )
-    assert arrival.is_addressed is False
+    assert (arrival.is_addressed, arrival.reply_to) == (False, "")
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,6 @@ import pytest
 from perdure.domain.errors import Conflict, Corrupt
 from perdure.domain.ids import MessageId, NodeId, QuestionId, SessionId, TurnId
 from perdure.domain.journal.events import (
-    AnswerAwaited,
-    AnswerReceived,
     AttemptInterrupted,
     NoticePosted,
     TurnEvent,
@@ -20,6 +18,7 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WaitEnded
 from perdure.domain.journal.session_events import TitleSet
 from perdure.domain.outcomes import Interruption, Outcome
 from perdure.domain.turn.standing import OpenTurn, SessionStanding, after
@@ -33,13 +32,15 @@ EVENTS: dict[type[TurnEvent], TurnEvent] = {
     TurnSettled: TurnSettled(turn=TURN, outcome=Outcome.DONE),
     AnswerAwaited: AnswerAwaited(turn=TURN, attempt=2, question=QuestionId("qst_1"), text="Go on?"),
     AnswerReceived: AnswerReceived(turn=TURN, question=QuestionId("qst_1"), answer="yes"),
+    WaitEnded: WaitEnded(turn=TURN),
 }
-# The events of a turn as letters: Started, Interrupted, Requeued, Settled (Z), Waits, and is
-# Answered.
-LETTERS = dict(zip("SIRZWA", EVENTS.values(), strict=True))
-# An attempt must be interrupted, or ask and be answered, before the next one can begin. A turn may
-# end once, at any time, and nothing follows. A waiting turn is not interrupted.
-LIFE = re.compile(r"(SIR|SWA)*(S?|SI|SW)Z?")
+# The events of a turn as letters: Started, Interrupted, Requeued, Settled (Z), Waits, is Answered,
+# and its wait Ends.
+LETTERS = dict(zip("SIRZWAE", EVENTS.values(), strict=True))
+# An attempt must be interrupted, or ask and wait until its wait ends, before the next one can
+# begin. While it waits, questions are asked and answered. A turn may end once, at any time, and
+# nothing follows. A waiting turn is not interrupted.
+LIFE = re.compile(r"(SIR|SW[WA]*E)*(S?|SI|SW[WA]*)Z?")
 STORIES = ["".join(letters) for length in range(7) for letters in product(LETTERS, repeat=length)]
 
 
@@ -73,7 +74,12 @@ def test_deciding_and_folding_agree(state: State, kind: type[TurnEvent]) -> None
 
 def test_who_waits_for_an_answer_goes_back_to_the_line_or_ends_and_is_never_interrupted() -> None:
     exits = {kind: after for (state, kind), after in LEGAL.items() if state is State.WAITING}
-    assert exits == {AnswerReceived: State.QUEUED, TurnSettled: State.SETTLED}
+    assert exits == {
+        AnswerAwaited: State.WAITING,  # several questions are asked at once
+        AnswerReceived: State.WAITING,
+        WaitEnded: State.QUEUED,
+        TurnSettled: State.SETTLED,
+    }
 
 
 def test_a_turns_life_is_folded() -> None:
@@ -178,12 +184,32 @@ def test_an_answered_turn_waits_in_line_and_is_not_resumed() -> None:
         (TurnQueued(turn=TURN, message=MessageId("m"), text=""), "running"),
         (EVENTS[TurnStarted], "running"),
         (EVENTS[AnswerAwaited], "waiting"),
-        (EVENTS[AnswerReceived], "running"),
+        (EVENTS[AnswerAwaited], "waiting"),
+        (EVENTS[AnswerReceived], "waiting"),
+        (EVENTS[AnswerReceived], "waiting"),
+        (EVENTS[WaitEnded], "running"),
         (EVENTS[TurnStarted], "running"),
     ]
     for event, state in story:
         standing = after(standing, event)
         assert (standing.state, standing.resume_reason) == (state, ""), event
+
+
+def test_what_an_agent_asks_is_not_the_question_whether_to_continue() -> None:
+    # The buttons below the conversation answer our question; an agent's question has its own.
+    queued = TurnQueued(turn=TURN, message=MessageId("m"), text="")
+    asked = NoticePosted(
+        message=MessageId("n"),
+        text="May I?",
+        about=TURN,
+        choices=("Allow", "Deny"),
+        question=QuestionId("qst_1"),
+    )
+    standing = SessionStanding(session=SessionId("ses_1"))
+    for event in (queued, EVENTS[TurnStarted], EVENTS[AnswerAwaited], asked):
+        standing = after(standing, event)
+        assert standing.choices == (), event
+    assert standing.state == "waiting"
 
 
 def test_a_standing_knows_its_title_and_the_question_it_waits_with() -> None:

@@ -4,6 +4,8 @@ import argparse
 import sys
 from typing import Final
 
+from perdure.domain.tools.durations import duration_ms
+
 PORT_MAX: Final = 65_535
 PAGE_MAX: Final = 1000
 
@@ -28,6 +30,14 @@ def page_limit(text: str) -> int:
 def amount(text: str) -> int:
     """Accept any whole number from 0 on."""
     return _number(text, low=0, high=sys.maxsize)
+
+
+def duration(text: str) -> int:
+    """Accept a time such as 30m, and return it in milliseconds."""
+    length_ms = duration_ms(text)
+    if not length_ms:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 30m, 2h or 1d")
+    return length_ms
 
 
 def _number(text: str, *, low: int, high: int) -> int:

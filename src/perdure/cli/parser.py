@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 
 from perdure import __version__
 from perdure.cli import runs
-from perdure.cli.arguments import amount, nonempty, page_limit, port
+from perdure.cli.arguments import amount, duration, nonempty, page_limit, port
 from perdure.cli.runs import Arguments
 
 HEADING: Final = "Commands"
@@ -79,6 +79,7 @@ def command() -> Parser:
     _add_sessions(verbs)
     _add_places(verbs)
     _add_parked(verbs)
+    _add_approvals(verbs)
     _add_pair(verbs)
     _add_token(verbs)
     return parser
@@ -125,6 +126,9 @@ def _add_node(verbs: Verbs) -> None:
         help="return at once, without waiting for the node to exit",
     )
     verbs.add("restart", "Let the node finish its turns, then start it again.", runs.restart)
+    settings = Verbs(verbs.add("config", "Look at the configuration.", None), is_required=True)
+    text = "Check the configuration as a start does, and change nothing."
+    settings.add("check", text, runs.check_config)
     turns = Verbs(verbs.add("turns", "Control turns.", None), is_required=True)
     text = "Stop a running or waiting turn. The text it has written so far is kept."
     stop = turns.add("stop", text, runs.stop_turn, example="perdure turns stop trn_01k…")
@@ -187,6 +191,9 @@ def _add_sessions(verbs: Verbs) -> None:
         help="the id of a session, or the name of a conversation",
     )
     show.add_argument("--journal", action="store_true", help="print the raw journal as JSON Lines")
+    show.add_argument(
+        "--notices", action="store_true", help="show notices and replies to commands too"
+    )
     text = "Find messages by their words."
     search = sessions.add(
         "search", text, runs.search_sessions, example="perdure sessions search garden party"
@@ -240,6 +247,33 @@ def _add_parked(verbs: Verbs) -> None:
             parser.add_argument(
                 "--yes", action="store_true", help="send it even if it may appear twice"
             )
+
+
+def _add_approvals(verbs: Verbs) -> None:
+    approvals = Verbs(verbs.add("approvals", "Decide what agents may do.", None), is_required=True)
+    listing = approvals.add("list", "List what agents ask for, oldest first.", runs.list_approvals)
+    _add_limit(listing, default=50)
+    listing.add_argument(
+        "--after", help="show the page after this cursor, which the page before it has printed"
+    )
+    listing.add_argument("--all", action="store_true", help="show answered ones too")
+    show = approvals.add("show", "Print one request with its exact arguments.", runs.show_approval)
+    allow = approvals.add("allow", "Allow a call.", runs.allow)
+    lasting = allow.add_mutually_exclusive_group()
+    lasting.add_argument("--session", action="store_true", help="and such calls in this session")
+    lasting.add_argument("--forever", action="store_true", help="and such calls from now on")
+    lasting.add_argument(
+        "--for",
+        dest="lasting",
+        type=duration,
+        metavar="TIME",
+        help="and such calls for a time such as 30m, 2h or 1d",
+    )
+    deny = approvals.add("deny", "Deny a call.", runs.deny)
+    answer = approvals.add("answer", "Answer an agent's question.", runs.answer_question)
+    for parser in (show, allow, deny, answer):
+        parser.add_argument("id", type=nonempty, metavar="ID", help="the id from the list")
+    answer.add_argument("text", nargs="+", metavar="TEXT", help="the answer")
 
 
 def _add_pair(verbs: Verbs) -> None:

@@ -8,11 +8,9 @@ from typing import Final
 
 import msgspec
 
-_CONTROL: Final = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-# Embeddings, overrides and isolates can make the text after them appear in another order.
-_BIDIRECTIONAL: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_SHOWN: Final = _CONTROL | {code: f"<U+{code:04X}>" for code in _BIDIRECTIONAL}
-_IN_JSON: Final = {code: f"\\u{code:04x}" for code in (*range(127, 160), *_BIDIRECTIONAL)}
+from perdure.domain.text import BIDIRECTIONAL, without_disguise
+
+_IN_JSON: Final = {code: f"\\u{code:04x}" for code in (*range(127, 160), *BIDIRECTIONAL)}
 
 
 def print_json(document: object) -> None:
@@ -35,7 +33,7 @@ def in_json(text: str) -> str:
 def clean(text: str) -> str:
     """Return the text without control characters: a message must not move the cursor or rename the
     window. Characters that change the order of letters are shown by their number."""
-    return text.translate(_SHOWN)
+    return without_disguise(text)
 
 
 def short_line(text: str, *, length: int = 80) -> str:

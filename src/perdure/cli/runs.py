@@ -45,6 +45,16 @@ def serve(arguments: Arguments) -> NoReturn:
     )
 
 
+def check_config(arguments: Arguments) -> NoReturn:
+    from perdure.app.light_imports import import_structlog
+
+    import_structlog()
+    from perdure.cli.exits import conduct
+    from perdure.cli.verbs.configuring import check
+
+    conduct(partial(check, arguments.home, is_json=arguments.json))
+
+
 def chat(arguments: Arguments) -> NoReturn:
     from perdure.cli.exits import conduct
     from perdure.cli.verbs.chat import chat
@@ -111,7 +121,13 @@ def list_sessions(arguments: Arguments) -> NoReturn:
 def show_session(arguments: Arguments) -> NoReturn:
     from perdure.cli.verbs import records
 
-    _ask(arguments, partial(records.show, which=arguments.which, is_raw=arguments.journal))
+    showing = partial(
+        records.show,
+        which=arguments.which,
+        is_raw=arguments.journal,
+        with_notices=arguments.notices,
+    )
+    _ask(arguments, showing)
 
 
 def search_sessions(arguments: Arguments) -> NoReturn:
@@ -158,6 +174,52 @@ def drop_parked(arguments: Arguments) -> NoReturn:
     from perdure.cli.verbs import parked
 
     _ask(arguments, partial(parked.drop, part=arguments.id))
+
+
+def list_approvals(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import approvals
+
+    listing = partial(
+        approvals.list_approvals,
+        limit=arguments.limit,
+        after=arguments.after,
+        has_all=arguments.all,
+    )
+    _ask(arguments, listing)
+
+
+def show_approval(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import approvals
+
+    _ask(arguments, partial(approvals.show, question=arguments.id))
+
+
+def allow(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import approvals
+
+    scope = "forever" if arguments.forever else "session" if arguments.session else None
+    for_ms = arguments.lasting
+    answer = partial(
+        approvals.answer,
+        question=arguments.id,
+        word="allow",
+        scope=scope,
+        for_s=for_ms / 1000 if for_ms else None,
+    )
+    _ask(arguments, answer)
+
+
+def deny(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import approvals
+
+    _ask(arguments, partial(approvals.answer, question=arguments.id, word="deny"))
+
+
+def answer_question(arguments: Arguments) -> NoReturn:
+    from perdure.cli.verbs import approvals
+
+    text = " ".join(arguments.text)
+    _ask(arguments, partial(approvals.answer, question=arguments.id, word=text))
 
 
 def list_pairings(arguments: Arguments) -> NoReturn:

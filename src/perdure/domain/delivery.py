@@ -190,11 +190,13 @@ def _stretches(text: str, capabilities: Capabilities) -> tuple[str, ...]:
     return stretches(text, least=capabilities.ahead_min)
 
 
-def with_choices(text: str, choices: Sequence[str], capabilities: Capabilities) -> str:
+def with_choices(
+    text: str, choices: Sequence[str], capabilities: Capabilities, *, is_explained: bool = False
+) -> str:
     """Return a text as it is posted: with the choices below it if there are not enough buttons for
-    them."""
+    them, unless the text itself explains how it is answered."""
     is_offer = all(word.startswith("/") for word in choices)  # the text explains its commands
-    if len(choices) <= capabilities.choices_max or is_offer:
+    if len(choices) <= capabilities.choices_max or is_offer or is_explained:
         return text
     return f"{text}\n\n(Answer: {' / '.join(choices)})"
 

@@ -97,6 +97,14 @@ class Repeat(StrEnum):
     ONCE = "once"
 
 
+class QuestionKind(StrEnum):
+    """Says what a person is asked. APPROVAL: whether a tool call may run. QUESTION: something that
+    the agent wants to know."""
+
+    APPROVAL = "approval"
+    QUESTION = "question"
+
+
 class CallEnding(StrEnum):
     """Says how a tool call ended."""
 
@@ -104,3 +112,4 @@ class CallEnding(StrEnum):
     FAILED = "failed"
     UNKNOWN = "unknown"  # a `once` call that may have happened
     INTERRUPTED = "interrupted"  # safe to call again
+    DENIED = "denied"  # it was not run: a rule, a person or a deadline decided so

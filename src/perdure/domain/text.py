@@ -7,6 +7,10 @@ both now and then. They are replaced once, at the edge, so that all other code c
 from typing import Final
 
 REPLACEMENT: Final = "\ufffd"
+_CONTROL: Final = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+# Embeddings, overrides and isolates can make the text after them appear in another order.
+BIDIRECTIONAL: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_SHOWN: Final = _CONTROL | {code: f"<U+{code:04X}>" for code in BIDIRECTIONAL}
 _ENDS: Final = (".", "?", "!", "…", "。", "？", "！")  # noqa: RUF001 - a model's server may write any
 
 
@@ -45,3 +49,9 @@ def harmless_line(text: str) -> str:
     the brackets that our own lines use."""
     kept = "".join(c if c.isprintable() else " " for c in storable(text) if c not in "[]()")
     return " ".join(kept.split())
+
+
+def without_disguise(text: str) -> str:
+    """Return a text without control characters, and with characters that change the order of
+    letters shown by their number, so that it means what it looks like."""
+    return text.translate(_SHOWN)

@@ -7,13 +7,17 @@ from typing import Protocol
 
 import msgspec
 
-from perdure.domain.ids import ConversationId, PrincipalId, TurnId
+from perdure.domain.ids import CallId, ConversationId, PrincipalId, TurnId
 from perdure.domain.inbound.updates import Accepted, Update
-from perdure.domain.journal.events import ToolCall, Usage
-from perdure.domain.journal.reach import AT_ONCE, Reach
+from perdure.domain.journal.events import ToolCall
+from perdure.domain.journal.model.reach import AT_ONCE, Reach
+from perdure.domain.journal.model.usage import Usage
+from perdure.domain.journal.records import EffectView
 from perdure.domain.outcomes import Outcome
+from perdure.domain.people.menu import OfferedTool
 from perdure.domain.turn.watching import Position, Told
 from perdure.ports.people.places import OutgoingMessage, SentMessage
+from perdure.ports.turns.questions import QuestionReply, QuestionTaken
 
 
 class Orders(Protocol):
@@ -36,6 +40,14 @@ class Orders(Protocol):
     async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> None:
         """Replace the text of a message that still waits. See `Inbox.amend`."""
 
+    async def answer(self, reply: QuestionReply) -> QuestionTaken:
+        """Answer a question of an agent. See `Questions.answer`."""
+
+    async def mark_effect(
+        self, call: CallId, *, has_happened: bool, by: PrincipalId, principal: PrincipalId | None
+    ) -> EffectView:
+        """Record whether a call has happened. See `Effects.mark`."""
+
 
 class Door(Orders, Protocol):
     """Takes everything that comes in, from every surface.
@@ -52,8 +64,8 @@ class Door(Orders, Protocol):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds how a turn has ended. `calls` are the calls of the caller's own tools that its last
-    message asked for. `reach` says what it took to get an answer from an agent."""
+    """Holds how a turn has ended. `calls` are the calls that have no result: those of the caller's
+    own tools, if the turn is done. `reach` says what it took to get an answer from an agent."""
 
     outcome: Outcome
     reason: str
@@ -64,11 +76,12 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grown(msgspec.Struct, frozen=True):
-    """Holds the text by which a reply has grown since the last one; `ended` comes once, and
-    last."""
+    """Holds the text by which a reply has grown since the last one; `ended` comes once, and last.
+    `is_waiting`: from here on the turn waits until a person has answered."""
 
     text: str = ""
     ended: Ended | None = None
+    is_waiting: bool = False
 
 
 class Watchers(Protocol):
@@ -90,7 +103,8 @@ class Watchers(Protocol):
         `close` the stream ends where it is."""
 
     def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[Grown, None]:
-        """Tell a reply's text from its beginning, as it grows, and its end last.
+        """Tell a reply's text from its beginning, as it grows, and its end last. When the turn
+        begins or ends to wait for a person, that is told too.
 
         Requires `is_fresh` only if nothing was awaited since the turn was accepted. Raises
         `Transient` with the code `interrupted` after `close`, if the turn has not ended.
@@ -156,6 +170,10 @@ class Overseer(Protocol):
 
     async def review_access(self) -> None:
         """End the turns of people who may not speak any more. Returns after they have ended."""
+
+    def tools(self, agent: str) -> list[OfferedTool]:
+        """Return what the agent that answers under this name may do, and why not the rest. Raises
+        `Rejected` if no node runs."""
 
 
 class Control(Overseer, Protocol):

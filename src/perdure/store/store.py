@@ -10,28 +10,34 @@ from perdure.store.condition import StoredCondition, WatchedDriver
 from perdure.store.drivers.driver import Driver
 from perdure.store.migrations import Applied
 from perdure.store.mint import Mint
-from perdure.store.ports.access import StoredAccess
-from perdure.store.ports.audit import StoredAudit
-from perdure.store.ports.budgets import StoredBudgets
-from perdure.store.ports.errands import StoredErrands
-from perdure.store.ports.fetches import StoredFetches
-from perdure.store.ports.handling import StoredHandling
-from perdure.store.ports.history import (
+from perdure.store.ports.delivery.outbox import StoredOutbox
+from perdure.store.ports.delivery.pacing import StoredPacing
+from perdure.store.ports.delivery.parked import StoredParked
+from perdure.store.ports.people.access import StoredAccess
+from perdure.store.ports.people.memory import StoredMemory
+from perdure.store.ports.people.operators import StoredOperators
+from perdure.store.ports.people.places import StoredPlaces
+from perdure.store.ports.records.audit import StoredAudit
+from perdure.store.ports.records.fetches import StoredFetches
+from perdure.store.ports.records.history import (
     StoredArchive,
     StoredConversations,
     StoredDiagnostics,
     StoredIndex,
 )
-from perdure.store.ports.media import StoredMedia
-from perdure.store.ports.memory import StoredMemory
-from perdure.store.ports.operators import StoredOperators
-from perdure.store.ports.outbox import StoredOutbox
-from perdure.store.ports.pacing import StoredPacing
-from perdure.store.ports.parked import StoredParked
-from perdure.store.ports.places import StoredPlaces
-from perdure.store.ports.room import StoredRoom
-from perdure.store.ports.stickers import StoredStickers
-from perdure.store.ports.turns import (
+from perdure.store.ports.records.media import StoredMedia
+from perdure.store.ports.records.stickers import StoredStickers
+from perdure.store.ports.turns.budgets import StoredBudgets
+from perdure.store.ports.turns.errands import StoredErrands
+from perdure.store.ports.turns.handling import StoredHandling
+from perdure.store.ports.turns.questions import (
+    StoredEffects,
+    StoredGrants,
+    StoredQuestions,
+    StoredTodos,
+)
+from perdure.store.ports.turns.room import StoredRoom
+from perdure.store.ports.turns.turns import (
     StoredInbox,
     StoredNodes,
     StoredPrincipals,
@@ -65,6 +71,10 @@ class Store:
         self.nodes = StoredNodes(driver, mint, node)
         self.errands = StoredErrands(driver, mint, node)
         self.room = StoredRoom(driver, mint, node)
+        self.questions = StoredQuestions(driver, mint, node)
+        self.grants = StoredGrants(driver, mint)
+        self.effects = StoredEffects(driver, mint, node)
+        self.todos = StoredTodos(driver, mint, node)
         self.outbox = StoredOutbox(driver, mint, node)
         self.pacing = StoredPacing(driver, mint)
         self.handling = StoredHandling(driver, mint)

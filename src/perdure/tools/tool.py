@@ -1,34 +1,46 @@
 """Defines what a tool is: its name, its arguments, and what it does.
 
-A tool describes itself to the model once, as JSON text, and reads its own arguments, because tools
-of another server bring a schema for which no types exist here. A tool raises an error in words that
+A tool describes itself to the model by a JSON Schema, which is made from the struct that reads its
+arguments. A tool of another server brings a schema of its own. A tool raises an error in words that
 the model can act on, and the toolbox turns it into a failed result.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from perdure.domain.errors import Rejected
-from perdure.domain.journal.events import ToolCall
-from perdure.domain.outcomes import Repeat
-from perdure.ports.turns.tools import ToolCaller
+from perdure.domain.journal.events import Recorded, ToolCall
+from perdure.domain.tools.traits import CallTraits, Outlook
+from perdure.ports.turns.tools import ToolCaller, ToolFile
 
 T = TypeVar("T")
+# How long a call may take unless its tool says otherwise.
+TIME_LIMIT_S: Final = 120.0
+
+
+class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what a tool returns: text for the model, files for the people, and the events that it
+    has stored to show something."""
+
+    text: str
+    files: tuple[ToolFile, ...] = ()
+    recorded: tuple[Recorded, ...] = ()
 
 
 class Tool(Protocol):
     """Does one thing for an agent.
 
-    Guarantees: `name` and `schema` (JSON text, one function in OpenAI's format) never change;
-    `call` touches nothing that is not the caller's, and returns text for the model.
+    Guarantees: `name`, `description` and `parameters` never change; `call` touches nothing that is
+    not the caller's, and returns text for the model.
 
     Requires: arguments that are a JSON object.
 
     Raises: the errors of `domain/errors.py` only.
 
-    After a crash: `repeat` says whether a call that was cut short may be made again.
+    After a crash: the `repeat` of the call's traits says whether a call that was cut short may be
+    made again.
     """
 
     @property
@@ -36,62 +48,82 @@ class Tool(Protocol):
         """Return the name by which the model calls the tool."""
 
     @property
-    def schema(self) -> str:
-        """Return the description that the model is given, as JSON text."""
+    def description(self) -> str:
+        """Return what the tool does, in words for the model."""
 
     @property
-    def repeat(self) -> Repeat:
-        """Return whether a call may be repeated if its fate is unknown."""
+    def parameters(self) -> str:
+        """Return the JSON Schema of the arguments, as JSON text."""
 
-    async def call(self, call: ToolCall, caller: ToolCaller) -> str:
+    @property
+    def time_limit_s(self) -> float:
+        """Return how long a call may take."""
+
+    def traits(self, arguments: str) -> CallTraits:
+        """Return what is known of a call with these arguments. Does no I/O but to resolve a path,
+        and raises `Rejected` if the arguments are wrong."""
+
+    def kinds(self) -> Sequence[CallTraits]:
+        """Return the traits of each kind of call, for people who ask what the tool may do."""
+
+    async def outlook(self, call: ToolCall, caller: ToolCaller) -> Outlook:
+        """Return what the call would do if it ran now."""
+
+    async def call(self, call: ToolCall, caller: ToolCaller) -> str | ToolOutput:
         """Do the work, and return the text for the model."""
 
 
-class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Describes one argument to the model, as JSON Schema."""
+class ToolSource(Protocol):
+    """Lists tools. It may list others the next time; nobody keeps its tools beyond a turn.
 
-    type: str
-    description: str
-    enum: tuple[str, ...] = ()
-    minimum: int | None = None
-    maximum: int | None = None
+    Guarantees: two tools never have the same name.
+    Requires: nothing.
+    Raises: nothing; a source that cannot be reached lists what it has.
+    After a crash: it is asked again.
+    """
 
-
-class _Parameters(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    type: str = "object"
-    properties: Mapping[str, Parameter]
-    required: Sequence[str]
-    additional_properties: bool = False
+    async def tools(self) -> Sequence[Tool]:
+        """Return the tools as they are now."""
 
 
-class _Function(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    description: str
-    parameters: _Parameters
+class ToolArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Serves as the root of the structs that read the arguments of a tool."""
 
 
-class _Described(msgspec.Struct, frozen=True, kw_only=True):
-    type: str = "function"
-    function: _Function
+def schema_of(arguments: type[ToolArguments]) -> str:
+    """Return the JSON Schema of a struct of arguments, as JSON text, without references: not every
+    model's server follows them."""
+    (schema,), components = msgspec.json.schema_components([arguments])
+    whole = _resolved(schema, components)
+    whole.pop("title", None)
+    whole.pop("description", None)
+    return msgspec.json.encode(whole).decode()
 
 
-def described(
-    name: str, description: str, parameters: Mapping[str, Parameter], *, required: Sequence[str]
-) -> str:
-    """Return a tool's description for the model, as JSON text."""
-    function = _Function(
-        name=name,
-        description=description,
-        parameters=_Parameters(properties=parameters, required=required),
-    )
-    return msgspec.json.encode(_Described(function=function)).decode()
+def _resolved(schema: Any, components: dict[str, Any]) -> Any:
+    """Return a schema with every reference replaced by what it names."""
+    match schema:
+        case {"$ref": str(name)}:
+            found = dict(components[name.rsplit("/", 1)[-1]])
+            found.pop("title", None)
+            return _resolved(found, components)
+        case dict():
+            kept = {key: each for key, each in schema.items() if key != "default" or each != ""}
+            if "enum" in kept:
+                kept = {"type": "string", **kept}
+            return {key: _resolved(each, components) for key, each in kept.items()}
+        case list():
+            return [_resolved(each, components) for each in schema]
+        case _:
+            return schema
 
 
-def arguments_of(call: ToolCall, kind: type[T]) -> T:
-    """Return a call's arguments as a value. Raises `Rejected` that says what is wrong."""
+def arguments_of(arguments: str, kind: type[T], *, tool: str) -> T:
+    """Return a call's arguments as a value. An argument that is null counts as left out, because
+    some models write all of them. Raises `Rejected` that says what is wrong."""
     try:
-        return msgspec.json.decode(call.arguments.strip() or "{}", type=kind)
+        given = msgspec.json.decode(arguments.strip() or "{}", type=dict[str, msgspec.Raw])
+        kept = {key: value for key, value in given.items() if bytes(value) != b"null"}
+        return msgspec.json.decode(msgspec.json.encode(kept), type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Rejected(
-            f"wrong arguments: {error}; call {call.name} again with right ones"
-        ) from error
+        raise Rejected(f"wrong arguments: {error}; call {tool} again with right ones") from error

@@ -2,7 +2,7 @@
 
 Every call gets a result that the model can act on: an unknown tool is answered with the known ones,
 arguments that are not JSON with what they must be, and a failure with its message. A long result is
-cut, because it stays in the conversation and is paid for in every later request.
+kept as a file by whoever runs the call, so nothing is cut here.
 """
 
 from collections.abc import Sequence
@@ -10,61 +10,156 @@ from difflib import get_close_matches
 from typing import Final
 
 import msgspec
+import structlog
 
 from perdure.domain.errors import Ambiguous, PerdureError, Transient
 from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import CallEnding, Repeat
 from perdure.domain.text import storable
-from perdure.ports.turns.tools import ToolCaller, ToolResult
-from perdure.tools.tool import Tool
+from perdure.domain.tools.traits import (
+    NOTHING_AHEAD,
+    CallTraits,
+    Outlook,
+    Permission,
+    digest_of,
+)
+from perdure.ports.turns.tools import NO_TOOLS, ToolCaller, ToolOffer, ToolResult
+from perdure.tools.tool import TIME_LIMIT_S, Tool, ToolOutput, ToolSource
 
-# The most characters of a result that the model is given.
-RESULT_MAX: Final = 20_000
+NAME_MAX: Final = 100
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+log = structlog.get_logger("tools")
+
+
+class _Parameters(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    description: str
+    parameters: msgspec.Raw
+
+
+class _Function(msgspec.Struct, frozen=True, kw_only=True):
+    type: str = "function"
+    function: _Parameters
 
 
 class Toolbox:
-    """Implements the `Tools` port. Without tools, it serves an agent that has none."""
+    """Implements the `Tools` port with tools that are known already, and with those that `sources`
+    list. Without either, it serves an agent that has none."""
 
-    def __init__(self, tools: Sequence[Tool] = ()) -> None:
+    def __init__(self, tools: Sequence[Tool] = (), *, sources: Sequence[ToolSource] = ()) -> None:
         self._tools = {tool.name: tool for tool in tools}
         assert len(self._tools) == len(tools), "two tools of one name"
-        self._schemas = f"[{','.join(tool.schema for tool in tools)}]" if tools else ""
+        self._sources = tuple(sources)
+        self._schemas = f"[{','.join(map(_schema, tools))}]" if tools else NO_TOOLS
+        self._definitions = {tool.name: definition_of(tool) for tool in tools}
+
+    async def current(self) -> "Toolbox":
+        if not self._sources:
+            return self
+        tools = dict(self._tools)
+        for source in self._sources:
+            for tool in await source.tools():
+                # The first of two tools with one name is kept: a server must not take the place of
+                # a tool that the operator trusts.
+                tools.setdefault(tool.name, tool)
+        return Toolbox(tuple(tools.values()))
 
     def schemas(self) -> str:
         return self._schemas
 
-    def repeat(self, name: str) -> Repeat:
+    def offers(self) -> list[ToolOffer]:
+        return [
+            ToolOffer(
+                name=tool.name,
+                description=tool.description,
+                traits=tuple(tool.kinds()),
+            )
+            for tool in self._tools.values()
+        ]
+
+    def has(self, name: str) -> bool:
+        return name in self._tools
+
+    def traits(self, name: str, arguments: str) -> CallTraits:
         tool = self._tools.get(name)
-        return tool.repeat if tool else Repeat.PURE
+        problem = self._unknown(name) if tool is None else _problem(arguments)
+        if tool is None or problem:
+            return _unusable(name, problem)
+        try:
+            found = tool.traits(arguments)
+        except PerdureError as error:
+            return _unusable(name, error.message)
+        return msgspec.structs.replace(found, definition=self._definitions[name])
+
+    def time_limit_s(self, name: str) -> float:
+        tool = self._tools.get(name)
+        return tool.time_limit_s if tool else TIME_LIMIT_S
+
+    async def outlook(self, call: ToolCall, caller: ToolCaller) -> Outlook:
+        tool = self._tools.get(call.name)
+        try:
+            return await tool.outlook(call, caller) if tool else NOTHING_AHEAD
+        except PerdureError as error:
+            return Outlook(problem=error.message)
 
     async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
         tool = self._tools.get(call.name)
-        if tool is None:
-            return _failed(self._unknown(call.name))
-        problem = _problem(call)
-        if problem:
+        problem = self._unknown(call.name) if tool is None else _problem(call.arguments)
+        if tool is None or problem:
             return _failed(problem)
         try:
-            text = await tool.call(call, caller)
+            output = await tool.call(call, caller)
         except PerdureError as error:
-            return _failed(_told(error, tool.repeat))
-        return ToolResult(ending=CallEnding.RETURNED, text=_cut(text))
+            return _failed(_told(error, call.repeat))
+        except Exception as error:
+            log.exception("a tool failed unexpectedly", tool=call.name, call=call.id)
+            return _failed(f"the tool failed unexpectedly ({type(error).__name__})")
+        if isinstance(output, str):
+            output = ToolOutput(text=output)
+        return ToolResult(
+            ending=CallEnding.RETURNED,
+            text=storable(output.text),
+            files=output.files,
+            recorded=output.recorded,
+        )
 
     def _unknown(self, name: str) -> str:
+        shown = name[:NAME_MAX]
         if not self._tools:
-            return f"there is no tool {name[:100]!r}, and no other; answer without tools"
-        near = get_close_matches(name, self._tools, n=1)
+            return f"there is no tool {shown!r}, and no other; answer without tools"
+        near = get_close_matches(shown, self._tools, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        return f"there is no tool {name[:100]!r}{hint}; you have: {', '.join(self._tools)}"
+        return f"there is no tool {shown!r}{hint}; you have: {', '.join(self._tools)}"
 
 
-def _problem(call: ToolCall) -> str:
+def definition_of(tool: Tool) -> str:
+    """Return a digest of what a tool says of itself. Grants end when it changes."""
+    return digest_of(tool.name, tool.description, tool.parameters)
+
+
+def _schema(tool: Tool) -> str:
+    """Return a tool's description for the model, as JSON text."""
+    function = _Parameters(
+        name=tool.name,
+        description=tool.description,
+        parameters=msgspec.Raw(tool.parameters.encode()),
+    )
+    return msgspec.json.encode(_Function(function=function)).decode()
+
+
+def _unusable(name: str, problem: str) -> CallTraits:
+    """Return the traits of a call that cannot run."""
+    return CallTraits(
+        names=(name[:NAME_MAX],), repeat=Repeat.PURE, permission=Permission.OWN, problem=problem
+    )
+
+
+def _problem(arguments: str) -> str:
     """Return what is wrong with a call's arguments, or an empty string."""
-    if not call.arguments.strip():
+    if not arguments.strip():
         return ""
     try:
-        _object.decode(call.arguments)
+        _object.decode(arguments)
     except msgspec.ValidationError:
         return "the arguments must be a JSON object; call again with one"
     except (msgspec.DecodeError, RecursionError) as error:
@@ -83,13 +178,4 @@ def _told(error: PerdureError, repeat: Repeat) -> str:
 
 
 def _failed(text: str) -> ToolResult:
-    return ToolResult(ending=CallEnding.FAILED, text=_cut(text))
-
-
-def _cut(text: str) -> str:
-    """Return the text at a storable length, with a note of how much was left out."""
-    left_out = len(text) - RESULT_MAX
-    kept = storable(text[:RESULT_MAX])
-    if left_out <= 0:
-        return kept
-    return f"{kept}\n[{left_out:,} more characters were left out; ask for less at once]"
+    return ToolResult(ending=CallEnding.FAILED, text=storable(text))

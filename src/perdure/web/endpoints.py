@@ -30,6 +30,7 @@ from perdure.ports.people.principals import Principal, Principals
 from perdure.ports.records.audit import Audit
 from perdure.ports.records.history import Archive, Conversations, Diagnostics, Page
 from perdure.ports.system.entropy import Entropy
+from perdure.ports.turns.questions import Effects, Grants, Questions
 from perdure.ports.turns.wakes import Wakes
 
 P = ParamSpec("P")
@@ -41,6 +42,8 @@ BODY: Final = "body"
 # Every list takes its `next` back under this name. Some lists also have an older name for it.
 CURSOR: Final = "cursor"
 OLDER_CURSORS: Final = frozenset({"after", "before"})
+# The value of a query parameter that turns something on.
+WANTED: Final = "true"
 # A moment in milliseconds. A number with more digits than the databases hold was never handed out.
 _MOMENT: Final = re.compile(r"[0-9]{1,18}")
 
@@ -65,6 +68,9 @@ class OperatorServices(msgspec.Struct, frozen=True, kw_only=True):
     access: AccessRecords
     places: Places
     parked: Parked
+    questions: Questions
+    grants: Grants
+    effects: Effects
     audit: Audit
     door: Orders
     control: Overseer

@@ -48,5 +48,7 @@ class Services(OperatorServices, frozen=True, kw_only=True):
     # Networks of trusted proxies, and host names that are ours.
     proxies: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    # How long a `/v1` call that is not streamed stays open while its turn waits for a person.
+    call_wait_s: float = 60.0
     # Whether other nodes write to the same store.
     is_shared: bool = False

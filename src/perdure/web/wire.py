@@ -3,15 +3,17 @@
 import msgspec
 
 from perdure.domain.journal.events import Attachment
-from perdure.domain.journal.options import Options
-from perdure.domain.journal.records import PartView, SessionView, TurnView
+from perdure.domain.journal.model.options import Options
+from perdure.domain.journal.records import EffectView, PartView, QuestionView, SessionView, TurnView
 from perdure.domain.journal.transcript import Entry, RunningText
+from perdure.domain.people.menu import OfferedTool
 from perdure.ports.gateway import AgentView
 from perdure.ports.people.access import PairingView
 from perdure.ports.people.places import PlaceView
 from perdure.ports.people.principals import TokenView
 from perdure.ports.records.audit import SessionMark
 from perdure.ports.records.history import ArrivalRecord, Hit
+from perdure.ports.turns.questions import GrantView
 
 
 class AttachmentIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -195,6 +197,41 @@ class ParkedOut(msgspec.Struct):
     next: str | None = None
 
 
+class ApprovalsOut(msgspec.Struct):
+    approvals: list[QuestionView]
+    next: str | None = None
+
+
+class AnswerIn(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Holds the answer to an approval (`allow` or `deny`, for a `scope` or for `for_s` seconds) or
+    to a question."""
+
+    answer: str
+    scope: str | None = None
+    for_s: float | None = None
+
+
+class GrantsOut(msgspec.Struct):
+    grants: list[GrantView]
+    next: str | None = None
+
+
+class EffectsOut(msgspec.Struct):
+    effects: list[EffectView]
+    next: str | None = None
+
+
+class HappenedIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Says whether a call has happened."""
+
+    happened: bool
+
+
+class ToolsOut(msgspec.Struct):
+    tools: list[OfferedTool]
+    next: str | None = None
+
+
 class ReplayIn(msgspec.Struct, forbid_unknown_fields=True):
     """Says how to replay a part."""
 
@@ -281,6 +318,8 @@ class ExplanationOut(msgspec.Struct):
     refused: str = ""
     partial: RunningText | None = None
     left: str = ""
+    questions: tuple[QuestionView, ...] = ()
+    effects: tuple[EffectView, ...] = ()
     request: RequestOut | None = None
 
 

@@ -135,6 +135,12 @@ class BoardCase(AdapterCase):
         person = self.stranger if is_stranger else self.person
         return self._board.happen(board="town-hall", person=person, text=text, calls_us=mention)
 
+    async def reply(self, receipt: str, text: str) -> str:
+        board = (await self.private()).place
+        return self._board.happen(
+            board=board, person=self.person, text=text, answers=receipt, is_private=True
+        )
+
     async def edit(self, external_id: str, text: str) -> None:
         await self._happens_to(external_id, kind="edit", text=text)
 

@@ -68,7 +68,8 @@ CAPABILITIES: Final = Capabilities(
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Describes what a person did, in the board's words. `id` is unique on the board."""
+    """Describes what a person did, in the board's words. `id` is unique on the board, and `answers`
+    is the id of the note below which a message was written."""
 
     number: int
     id: str
@@ -77,6 +78,7 @@ class Event(msgspec.Struct, frozen=True):
     text: str = ""
     kind: UpdateKind = UpdateKind.MESSAGE
     about: str = ""
+    answers: str = ""
     is_private: bool = False
     calls_us: bool = False
 
@@ -94,6 +96,7 @@ def envelope_of(event: Event) -> Arrival:
         place_kind=PlaceKind.PRIVATE if event.is_private else PlaceKind.GROUP,
         sender=Sender(id=event.person),
         is_addressed=event.calls_us,
+        reply_to=event.answers,
     )
 
 

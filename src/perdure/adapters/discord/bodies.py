@@ -9,7 +9,9 @@ from msgspec import UNSET, UnsetType
 
 from perdure.adapters.discord.inbound import button_id
 from perdure.adapters.discord.render import plain, render
+from perdure.domain.ids import QuestionId
 from perdure.domain.inbound.commands import Command, Takes, open_to
+from perdure.ports.platform.buttons import button_data, button_label
 
 # Discord's limits for buttons and command descriptions: characters of a label, buttons in a row,
 # five rows, characters of a description.
@@ -131,36 +133,48 @@ def new_message(
     key: str,
     reply_to: str = "",
     choices: tuple[str, ...] = (),
+    question: QuestionId | None = None,
     is_plain: bool = False,
 ) -> NewMessage:
     """Return the body of a new message."""
     return NewMessage(
         content=_content(text, is_plain=is_plain) if text.strip() else "",
         nonce=nonce_of(key),
-        components=_rows(choices) or UNSET,
+        components=_rows(choices, question) or UNSET,
         message_reference=Reference(message_id=reply_to) if reply_to else UNSET,
     )
 
 
 def changed_message(
-    text: str, *, choices: tuple[str, ...] = (), is_plain: bool = False
+    text: str,
+    *,
+    choices: tuple[str, ...] = (),
+    question: QuestionId | None = None,
+    is_plain: bool = False,
 ) -> ChangedMessage:
     """Return the body of an edit."""
-    return ChangedMessage(content=_content(text, is_plain=is_plain), components=_rows(choices))
+    return ChangedMessage(
+        content=_content(text, is_plain=is_plain), components=_rows(choices, question)
+    )
 
 
 def _content(text: str, *, is_plain: bool) -> str:
     return plain(text) if is_plain else render(text)
 
 
-def _rows(choices: tuple[str, ...]) -> tuple[ButtonRow, ...]:
+def _rows(choices: tuple[str, ...], question: QuestionId | None) -> tuple[ButtonRow, ...]:
     """Arrange the choices in rows of buttons. Choices beyond `CHOICES_MAX` are dropped."""
-    buttons = [
-        Button(label=word[:LABEL_MAX], custom_id=button_id(index, word))
-        for index, word in enumerate(choices[:CHOICES_MAX])
-    ]
+    shown = choices[:CHOICES_MAX]
+    buttons = [_button(index, word, question) for index, word in enumerate(shown)]
     starts = range(0, len(buttons), ROW_MAX)
     return tuple(ButtonRow(components=tuple(buttons[start : start + ROW_MAX])) for start in starts)
+
+
+def _button(index: int, word: str, question: QuestionId | None) -> Button:
+    if question is None:
+        return Button(label=word[:LABEL_MAX], custom_id=button_id(index, word))
+    label = button_label(word, index, LABEL_MAX)
+    return Button(label=label, custom_id=button_data(question, index))
 
 
 def offered_commands() -> tuple[OfferedCommand, ...]:

@@ -28,10 +28,14 @@ from perdure.domain.content import stickers
 from perdure.domain.content.forwards import Forward
 from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.kinds import UpdateKind
+from perdure.ports.platform.buttons import press_in
 
 # Only messages of these types are written by somebody. The other types tell of joins, pins and
 # boosts.
-_WRITTEN: Final = frozenset({0, 19})  # plain, reply
+_REPLY: Final = 19
+_WRITTEN: Final = frozenset({0, _REPLY})
+# The type of the reference by which a reply names the message that it answers.
+_TO_ANSWERED: Final = 0
 # The message flag that marks a voice message, and the two interaction types that are read.
 _VOICE_MESSAGE: Final = 1 << 13
 _COMMAND: Final = 2
@@ -104,6 +108,7 @@ def envelope_of(message: Message, *, account: str, place: ChannelPlace) -> Arriv
         sender=sender_of(message.author, message.member, place, is_bot=is_bot),
         thread=place.thread,
         is_addressed=_is_addressed(message, account=account, place=place),
+        reply_to=_replied_to(message),
     )
     if not is_edit:
         return envelope
@@ -151,8 +156,8 @@ def deletion_of(deleted: Deleted, *, place: ChannelPlace, sender: Sender) -> Arr
 def interaction_envelope(interaction: Interaction, *, place: ChannelPlace) -> Arrival | None:
     """Return the envelope of a command from the menu or a click, or None for anything else."""
     user = interaction.user or (interaction.member.user if interaction.member else None)
-    is_said = interaction.data is not None and interaction.type in {_COMMAND, _CLICK}
-    if user is None or not is_said:
+    chosen = interaction.data
+    if user is None or chosen is None or interaction.type not in {_COMMAND, _CLICK}:
         return None
     return Arrival(
         # The letter `i` keeps it apart from messages: `message_at` refuses it.
@@ -162,14 +167,18 @@ def interaction_envelope(interaction: Interaction, *, place: ChannelPlace) -> Ar
         sender=sender_of(user, interaction.member, place, is_bot=user.bot),
         thread=place.thread,
         is_addressed=True,
+        press=press_in(chosen.custom_id) if is_click(interaction) else None,
     )
 
 
 def interaction_of(interaction: Interaction, *, place: ChannelPlace) -> Arrival | None:
     """Return the whole arrival. A command becomes the text `/name words`, a click its button's
-    word."""
-    envelope, text = interaction_envelope(interaction, place=place), _said(interaction)
-    if envelope is None or not text:
+    word. The press of a question's button has no text."""
+    envelope = interaction_envelope(interaction, place=place)
+    if envelope is None:
+        return None
+    text = "" if envelope.press else _said(interaction)
+    if not (text or envelope.press):
         return None
     return msgspec.structs.replace(envelope, label=place.label, text=text)
 
@@ -179,8 +188,8 @@ def is_click(interaction: Interaction) -> bool:
 
 
 def button_id(index: int, word: str) -> str:
-    """Return the id of a button. It carries the word that a click says, and Discord allows it 100
-    characters."""
+    """Return the id of a button that is under no question. It carries the word that a click says,
+    and Discord allows it 100 characters."""
     return f"{index}:{word}"[:100]
 
 
@@ -206,6 +215,15 @@ def _is_addressed(message: Message, *, account: str, place: ChannelPlace) -> boo
         or (place.own_role != "" and place.own_role in message.mention_roles)
         or place.opener == account
     )
+
+
+def _replied_to(message: Message) -> str:
+    """Return the external id of the message that a reply answers, or an empty string."""
+    named = message.message_reference
+    if message.type != _REPLY or named is None or named.type != _TO_ANSWERED:
+        return ""
+    channel = named.channel_id or message.channel_id
+    return external_id(channel, named.message_id) if named.message_id else ""
 
 
 def _text(message: Message, *, account: str, place: ChannelPlace) -> str:

@@ -50,6 +50,15 @@ class Quoted(msgspec.Struct, frozen=True, kw_only=True):
     content: str = ""
 
 
+class MessageReference(msgspec.Struct, frozen=True, kw_only=True):
+    """Names another message. `type` is 0 for the message that a reply answers, and 1 for one that
+    was forwarded."""
+
+    type: int = 0
+    channel_id: str | None = None
+    message_id: str | None = None
+
+
 class Forwarded(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a forwarded message's content at the time it was forwarded, without its author."""
 
@@ -92,6 +101,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     attachments: tuple[DiscordAttachment, ...] = ()
     sticker_items: tuple[DiscordSticker, ...] = ()
     message_snapshots: tuple[MessageSnapshot, ...] = ()
+    message_reference: MessageReference | None = None
     referenced_message: Quoted | None = None
     reactions: tuple[Reaction, ...] = ()
 

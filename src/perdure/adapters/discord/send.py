@@ -73,7 +73,10 @@ class Effects:
                 return Receipt(external_id=await self._upload(effect))
             case Edit():
                 body = changed_message(
-                    effect.text, choices=effect.choices, is_plain=effect.is_plain
+                    effect.text,
+                    choices=effect.choices,
+                    question=effect.question,
+                    is_plain=effect.is_plain,
                 )
                 with _telling_of_rendering(is_plain=effect.is_plain):
                     await self._change(effect.receipt, body)
@@ -155,6 +158,7 @@ class Effects:
             key=post.key,
             reply_to=_answered(post.reply_to, post.address),
             choices=post.choices,
+            question=post.question,
             is_plain=post.is_plain,
         )
         with _telling_of_rendering(is_plain=post.is_plain):
@@ -163,7 +167,12 @@ class Effects:
         if _words(shown.content) != _words(body.content):
             # Discord answers a known nonce with the message that it already shows. If that holds
             # other text (a preview posted it with less), it is brought up to date with an edit.
-            whole = changed_message(post.text, choices=post.choices, is_plain=post.is_plain)
+            whole = changed_message(
+                post.text,
+                choices=post.choices,
+                question=post.question,
+                is_plain=post.is_plain,
+            )
             await self._change(receipt, whole)
         return receipt
 

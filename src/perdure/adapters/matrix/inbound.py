@@ -177,6 +177,7 @@ def _message(
         sender=_sender(event, scene, is_bot=content.msgtype == _NOTICE),
         thread=_thread(relation),
         is_addressed=is_named or answered == scene.me,
+        reply_to=_replied_to(relation),
     )
 
 

@@ -23,12 +23,20 @@ from perdure.adapters.slack.payloads import (
     SlackEvent,
     SlashCommand,
 )
-from perdure.adapters.slack.render import ACTION
+from perdure.adapters.slack.render import ACTION, QUESTION_ACTION
 from perdure.adapters.slack.text.reading import mentioned, read
 from perdure.domain.content.forwards import Forward, ForwardOrigin
-from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, FileReference, PlaceKind, Sender
+from perdure.domain.inbound.arrivals import (
+    SCANNED_MAX,
+    Arrival,
+    FileReference,
+    PlaceKind,
+    Press,
+    Sender,
+)
 from perdure.domain.inbound.commands import command_in
 from perdure.domain.kinds import UpdateKind
+from perdure.ports.platform.buttons import press_in
 
 # Messages of these subtypes are written by somebody. Other subtypes tell of joins, topics, pins.
 _WRITTEN: Final = frozenset(
@@ -108,6 +116,7 @@ def _written(event: SlackEvent, bot: Bot) -> Arrival | None:
         sender=sender,
         thread=_thread(event, event.channel, bot),
         is_addressed=_is_addressed(event, bot) or event.type == "app_mention",
+        reply_to=_replied_to(event, event.channel, bot),
     )
 
 
@@ -134,6 +143,7 @@ def _changed(event: SlackEvent, bot: Bot) -> Arrival | None:
         # so the thread is that of the message before the edit.
         thread=_thread(before or now, event.channel, bot),
         is_addressed=_is_addressed(now, bot),
+        reply_to=_replied_to(now, event.channel, bot),
     )
 
 
@@ -194,21 +204,31 @@ def click_envelope(click: Click) -> Arrival | None:
         sender=Sender(id=click.user.id, name=click.user.name or ""),
         thread=(message.thread_ts or "") if is_reply else "",
         is_addressed=True,
+        press=_press(action),
     )
 
 
 def of_click(click: Click) -> Arrival | None:
-    """Return a click as a message with the button's word."""
+    """Return a click as a message with the button's word. The press of a question's button has no
+    text."""
     envelope, action = click_envelope(click), _action(click)
     if envelope is None or action is None:
         return None
-    return msgspec.structs.replace(envelope, text=action.value or "")
+    word = "" if envelope.press else action.value or ""
+    return msgspec.structs.replace(envelope, text=word)
 
 
 def _action(click: Click) -> BlockAction | None:
     """Return the first of our own buttons that was clicked. Slack reports one for each click."""
-    ours = (each for each in click.actions if each.action_id.startswith(ACTION) and each.value)
+    prefixes = (ACTION, QUESTION_ACTION)
+    ours = (each for each in click.actions if each.action_id.startswith(prefixes) and each.value)
     return next(ours, None)
+
+
+def _press(action: BlockAction) -> Press | None:
+    """Return what was pressed, if the button is under a question. A button that says a word may
+    say any word, also one that looks like the data of a question's button."""
+    return press_in(action.value) if action.action_id.startswith(QUESTION_ACTION) else None
 
 
 def _is_ours(words: str) -> bool:
@@ -241,13 +261,28 @@ def _thread(message: Message, channel: str, bot: Bot) -> str:
     return message.ts if begins else ""
 
 
+def _replied_to(message: Message, channel: str, bot: Bot) -> str:
+    """Return the external id of the bot's message below which a message was written, or an empty
+    string."""
+    parent = message.thread_ts
+    is_below_ours = _is_below_ours(message, bot) and parent != message.ts
+    return MessageName(channel, parent).external_id if parent and is_below_ours else ""
+
+
+def _is_below_ours(message: Message, bot: Bot) -> bool:
+    """Tell whether a message is in a thread that the bot began. Slack names who began it, or sends
+    the first message along."""
+    begun_by = message.parent_user_id or (message.root.user if message.root else None)
+    return begun_by == bot.user
+
+
 def _mentions(message: Message, bot: Bot) -> bool:
     return bot.user in mentioned((message.text or "")[:SCANNED_MAX])
 
 
 def _is_addressed(message: Message, bot: Bot) -> bool:
     """Tell whether a message mentions the bot, or is in a thread that the bot began."""
-    return _mentions(message, bot) or message.parent_user_id == bot.user
+    return _mentions(message, bot) or _is_below_ours(message, bot)
 
 
 def _file(file: File) -> FileReference:

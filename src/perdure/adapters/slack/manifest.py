@@ -58,5 +58,11 @@ MANIFEST: Final = Manifest(
     quality=Quality.SILVER,
     extra="slack",
     needs="slack_sdk",
-    unproved=("native streaming", "rate limits", "voice clips", "files of other workspaces"),
+    unproved=(
+        "native streaming",
+        "rate limits",
+        "voice clips",
+        "files of other workspaces",
+        "answers below a message of the bot",
+    ),
 )

@@ -48,6 +48,13 @@ class Reaction(msgspec.Struct, frozen=True):
     users: tuple[str, ...] = ()
 
 
+class ThreadRoot(msgspec.Struct, frozen=True):
+    """Holds the message at which a thread begins, as it comes with an answer that was also sent to
+    the channel."""
+
+    user: str | None = None
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     ts: str = ""
     user: str | None = None
@@ -59,6 +66,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
     thread_ts: str | None = None
     parent_user_id: str | None = None
+    root: ThreadRoot | None = None
     streaming_state: str | None = None
     edited: Edited | None = None
     files: tuple[File, ...] | None = None

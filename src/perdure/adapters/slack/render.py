@@ -11,15 +11,18 @@ import msgspec
 
 from perdure.adapters.slack.text.mentions import unaddressed
 from perdure.adapters.slack.text.mrkdwn import escaped, mrkdwn
+from perdure.domain.ids import QuestionId
 from perdure.domain.markdown.split import split
 from perdure.domain.markdown.units import TextUnit, cut
+from perdure.ports.platform.buttons import button_data, button_label
 
 # A markdown block takes 12,000 characters. The rest is room for buttons below it, and for
 # differences in how Slack counts.
 TEXT_MAX: Final = 11_000
 CHOICES_MAX: Final = 25
-# Begins the ids of our own buttons.
+# Begin the ids of our own buttons: of those that say a word, and of those under a question.
 ACTION: Final = "perdure_choice"
+QUESTION_ACTION: Final = "perdure_question"
 
 # Slack refuses an edit whose notification text is longer.
 _FALLBACK_MAX: Final = 3_000
@@ -75,23 +78,27 @@ class Content(msgspec.Struct, frozen=True):
 
 
 class Writing(msgspec.Struct, frozen=True):
-    """Holds what a message has to say. `is_plain` asks for it without any formatting."""
+    """Holds what a message has to say. `choices` are offered as buttons, under the `question` if
+    there is one. `is_plain` asks for the text without any formatting."""
 
     text: str
     choices: tuple[str, ...] = ()
+    question: QuestionId | None = None
     is_plain: bool = False
 
 
 def forms(writing: Writing) -> Iterator[Content]:
     """Yield the forms in which a text can be sent. Each is for a server that refused those
     before."""
-    text, choices = writing.text, writing.choices
+    text, below = writing.text, buttons(writing.choices, writing.question)
+    # A question's own text says how it is answered.
+    named = writing.choices if writing.question is None else ()
     if writing.is_plain:
-        yield plain_content(text, choices)
-        yield bare_content(text, choices)
+        yield plain_content(text, below)
+        yield bare_content(text, named)
     else:
-        yield content(text, choices)
-        yield plainer_content(text, choices)
+        yield content(text, below)
+        yield plainer_content(text, below)
 
 
 def markdown(text: str) -> str:
@@ -104,22 +111,22 @@ def size(text: str) -> int:
     return len(markdown(text))
 
 
-def content(text: str, choices: tuple[str, ...] = ()) -> Content:
-    """Return a text as a markdown block."""
-    return Content(_fallback(text), (Markdown(markdown(text)), *buttons(choices)))
+def content(text: str, below: tuple[Actions, ...] = ()) -> Content:
+    """Return a text as a markdown block, with its buttons below."""
+    return Content(_fallback(text), (Markdown(markdown(text)), *below))
 
 
-def plainer_content(text: str, choices: tuple[str, ...] = ()) -> Content:
+def plainer_content(text: str, below: tuple[Actions, ...] = ()) -> Content:
     """Return a text in Slack's own markup, for a server without the markdown block."""
     pieces = split(text, size=lambda piece: len(mrkdwn(piece)), limit=_SECTION_MAX)
     sections = tuple(SectionBlock(Words("mrkdwn", mrkdwn(piece))) for piece in pieces)
-    return Content(_fallback(text), (*sections, *buttons(choices)))
+    return Content(_fallback(text), (*sections, *below))
 
 
-def plain_content(text: str, choices: tuple[str, ...] = ()) -> Content:
+def plain_content(text: str, below: tuple[Actions, ...] = ()) -> Content:
     """Return a text without formatting, in blocks."""
     sections = tuple(SectionBlock(Letters(piece)) for piece in _pieces(unaddressed(text)))
-    return Content(_cut_escaped(text), (*sections, *buttons(choices)))
+    return Content(_cut_escaped(text), (*sections, *below))
 
 
 def bare_content(text: str, choices: tuple[str, ...] = ()) -> Content:
@@ -134,22 +141,20 @@ def caption(text: str) -> str:
     return mrkdwn(text)
 
 
-def buttons(choices: tuple[str, ...]) -> tuple[Actions, ...]:
+def buttons(choices: tuple[str, ...], question: QuestionId | None = None) -> tuple[Actions, ...]:
     """Return the choices as a block of buttons, or nothing if there are none."""
     if not choices:
         return ()
-    return (
-        Actions(
-            tuple(
-                Button(
-                    Words("plain_text", cut(choice, TextUnit.CHARS, _LABEL_MAX)),
-                    f"{ACTION}_{index}",
-                    choice,
-                )
-                for index, choice in enumerate(choices[:CHOICES_MAX])
-            )
-        ),
-    )
+    shown = choices[:CHOICES_MAX]
+    return (Actions(tuple(_button(index, word, question) for index, word in enumerate(shown))),)
+
+
+def _button(index: int, word: str, question: QuestionId | None) -> Button:
+    if question is None:
+        label = Words("plain_text", cut(word, TextUnit.CHARS, _LABEL_MAX))
+        return Button(label, f"{ACTION}_{index}", word)
+    label = Words("plain_text", button_label(word, index, _LABEL_MAX))
+    return Button(label, f"{QUESTION_ACTION}_{index}", button_data(question, index))
 
 
 def _fallback(text: str) -> str:

@@ -14,7 +14,7 @@ from perdure.adapters.slack.calls.refusals import Refused, is_of_thread
 from perdure.adapters.slack.names import MessageName, file_of, file_receipt, marked, message_of
 from perdure.adapters.slack.posting.messages import Messages
 from perdure.adapters.slack.posting.streams import Streams
-from perdure.adapters.slack.render import Writing, caption
+from perdure.adapters.slack.render import Writing, buttons, caption
 from perdure.adapters.slack.text.emoji import name_of
 from perdure.adapters.slack.wire import Nothing, Wire
 from perdure.domain.delivery import GONE, Streaming
@@ -62,8 +62,7 @@ class Sending:
         """Perform one effect. `user` is the bot's own id, by which its reactions are recognized."""
         match effect:
             case Post():
-                writing = Writing(effect.text, effect.choices, effect.is_plain)
-                shown = await self._messages.post(effect.key, effect.address, writing)
+                shown = await self._messages.post(effect.key, effect.address, _writing(effect))
                 return Receipt(external_id=shown.external_id)
             case Edit():
                 await self._edit(effect)
@@ -123,14 +122,15 @@ class Sending:
             and edit.receipt not in self._still
             and _has_grown(edit.shown, edit.text)
         )
+        below = buttons(edit.choices, edit.question)
         if is_grown and await self._streams.end(
-            name, shown=edit.shown, text=edit.text, choices=edit.choices, key=edit.key
+            name, shown=edit.shown, text=edit.text, below=below, key=edit.key
         ):
             # If the process dies before the edit is recorded, the edit is repeated: it finds no
             # stream to end, and replaces the message with the same text.
             self._still[edit.receipt] = True
             return
-        await self._replace(name, Writing(edit.text, edit.choices, edit.is_plain))
+        await self._replace(name, _writing(edit))
 
     async def _replace(self, name: MessageName, writing: Writing) -> None:
         """Replace a message's text. If it is still a stream, end the stream first."""
@@ -208,6 +208,10 @@ class Sending:
         except Refused as refused:
             if refused.error != fine:
                 raise
+
+
+def _writing(effect: Post | Edit) -> Writing:
+    return Writing(effect.text, effect.choices, effect.question, effect.is_plain)
 
 
 def _has_grown(shown: str, text: str) -> bool:

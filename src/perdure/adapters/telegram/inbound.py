@@ -35,6 +35,7 @@ from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, PlaceKind, Sender
 from perdure.domain.inbound.commands import command_in
 from perdure.domain.kinds import UpdateKind
+from perdure.ports.platform.buttons import press_in
 
 # Stands for the bot where no name shall be removed from a text.
 _NOBODY: Final = User(id=0)
@@ -62,7 +63,8 @@ def arrival_of(update: TelegramUpdate, me: User) -> Arrival | None:
     if update.callback_query is not None:
         chat = update.callback_query.message
         label = (chat.chat.name if chat else "") or envelope.sender.name
-        return msgspec.structs.replace(envelope, label=label, text=_word(update.callback_query))
+        word = "" if envelope.press else _word(update.callback_query)
+        return msgspec.structs.replace(envelope, label=label, text=word)
     if (stop := update.stopped_message_generation) is not None:
         return msgspec.structs.replace(envelope, label=stop.chat.name, text="/stop")
     posted = update.message or update.channel_post
@@ -109,6 +111,7 @@ def _message(message: Message, me: User) -> Arrival | None:
         sender=_sender(message),
         is_addressed=called.is_for_us or _answers(message, me),
         album=message.media_group_id or "",
+        reply_to=_replied_to(message),
     )
 
 
@@ -149,6 +152,7 @@ def _click(click: Click) -> Arrival | None:
         thread=_thread(message),
         sender=_person(click.sender),
         is_addressed=True,
+        press=press_in(click.data),
     )
 
 
@@ -244,15 +248,22 @@ def _is_known_command(text: str) -> bool:
 
 
 def _answers(message: Message, me: User) -> bool:
-    """Tell whether a message answers one of ours. In a topic, every message replies to the one that
+    """Tell whether a message answers one of ours."""
+    earlier = _answered(message)
+    return earlier is not None and earlier.sender is not None and earlier.sender.id == me.id
+
+
+def _replied_to(message: Message) -> str:
+    """Return the external id of the message that this one answers, or an empty string."""
+    earlier = _answered(message)
+    return message_name(earlier.chat.id, earlier.message_id) if earlier is not None else ""
+
+
+def _answered(message: Message) -> Message | None:
+    """Return the message that this one answers. In a topic, every message replies to the one that
     opened the topic, which may be ours and does not count."""
     earlier = message.reply_to_message
-    return (
-        earlier is not None
-        and earlier.forum_topic_created is None
-        and earlier.sender is not None
-        and earlier.sender.id == me.id
-    )
+    return earlier if earlier is not None and earlier.forum_topic_created is None else None
 
 
 def _quote(message: Message) -> str:

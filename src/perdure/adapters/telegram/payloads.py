@@ -10,9 +10,11 @@ from perdure.adapters.telegram.render import harmless, rendered
 from perdure.adapters.telegram.wire import Params, UploadField
 from perdure.domain.address import Address
 from perdure.domain.errors import NotFound
+from perdure.domain.ids import QuestionId
 from perdure.domain.inbound.commands import open_to
 from perdure.domain.markdown.units import TextUnit, cut, size_of
 from perdure.ports.platform.adapter import Post, Preview, React, Upload
+from perdure.ports.platform.buttons import button_data, button_label, press_in
 
 CHOICES_MAX: Final = 12
 # Limits of the Bot API: UTF-16 units of a text and of a caption, bytes of a photo and of the data
@@ -23,6 +25,8 @@ PHOTOS: Final = frozenset({"image/jpeg", "image/png", "image/webp"})
 _CAPTION_MAX: Final = 1024
 _DATA_BYTES_MAX: Final = 64
 _HELP_MAX: Final = 256
+# Telegram publishes no limit for the label of a button. No screen shows as much as this.
+_LABEL_MAX: Final = 100
 # Characters that a header cannot carry, and separators of paths.
 _NO_NAME: Final = re.compile(r"[\x00-\x1f\x7f\"\\/]")
 _MIME: Final = re.compile(r"[\w.+-]+/[\w.+-]+\Z", re.ASCII)
@@ -64,7 +68,8 @@ def rich(text: str) -> Params:
 
 def post(post: Post) -> Params:
     """Return all parameters of a message except its text."""
-    return {**place(post.address), **reply(post.reply_to), **keyboard(post.choices)}
+    buttons = keyboard(post.choices, post.question)
+    return {**place(post.address), **reply(post.reply_to), **buttons}
 
 
 def draft(preview: Preview) -> Params:
@@ -135,21 +140,29 @@ def reply(external_id: str) -> Params:
     return {"reply_parameters": {"message_id": number, "allow_sending_without_reply": True}}
 
 
-def keyboard(choices: Sequence[str]) -> Params:
-    """Return the buttons under a message, one in each row."""
+def keyboard(choices: Sequence[str], question: QuestionId | None = None) -> Params:
+    """Return the buttons under a message, one in each row. An edit without them removes those that
+    the message had."""
     if not choices:
         return {}
-    buttons = [
-        [{"text": word, "callback_data": _data(number, word)}]
-        for number, word in enumerate(choices[:CHOICES_MAX])
-    ]
-    return {"reply_markup": {"inline_keyboard": buttons}}
+    rows = [[_button(number, word, question)] for number, word in enumerate(choices[:CHOICES_MAX])]
+    return {"reply_markup": {"inline_keyboard": rows}}
+
+
+def _button(number: int, word: str, question: QuestionId | None) -> dict[str, str]:
+    if question is None:
+        return {"text": word, "callback_data": _data(number, word)}
+    return {
+        "text": button_label(word, number, _LABEL_MAX),
+        "callback_data": button_data(question, number),
+    }
 
 
 def _data(number: int, word: str) -> str:
     """Return what comes back with a click: the word, or as much as fits, after its number so that
-    it stays unique."""
-    if size_of(word, TextUnit.BYTES) <= _DATA_BYTES_MAX:
+    it stays unique. A word that would be taken for the press of a question's button also comes
+    after its number."""
+    if size_of(word, TextUnit.BYTES) <= _DATA_BYTES_MAX and press_in(word) is None:
         return word
     return cut(f"{number} {word}", TextUnit.BYTES, _DATA_BYTES_MAX)
 

@@ -80,7 +80,8 @@ class Sending:
             case Post():
                 return await self._post(effect)
             case Edit():
-                target = {**payloads.message(effect.receipt), **payloads.keyboard(effect.choices)}
+                buttons = payloads.keyboard(effect.choices, effect.question)
+                target = {**payloads.message(effect.receipt), **buttons}
                 await self._edit(target, effect.text, is_plain=effect.is_plain)
                 return Receipt(external_id=effect.receipt)
             case Delete():

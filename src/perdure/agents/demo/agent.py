@@ -9,7 +9,7 @@ import msgspec
 from perdure.agents.demo.errands import errand_answer
 from perdure.agents.demo.manifest import DemoSettings
 from perdure.agents.demo.questions import AnswerPlan, QuestionSoFar, hear, plan
-from perdure.domain.journal.events import Usage
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.prompt import (

@@ -29,6 +29,7 @@ from perdure.domain.prompt.prompt import (
     Role,
     TextBlock,
 )
+from perdure.domain.tools.framing import unframed
 
 WORDS_MAX: Final = 100_000
 DELAY_MAX_MS: Final = 60_000
@@ -89,7 +90,7 @@ def hear(messages: Iterable[PromptMessage]) -> QuestionSoFar:
                 case MediaBlock(attachment=attachment):
                     heard.files.append(_called(attachment))
                 case ResultBlock(text=text):
-                    heard.results.append(text)
+                    heard.results.append(unframed(text))
                     heard.words_said = 0
                 case CallBlock(id=call_id):
                     heard.call_ids.add(call_id)

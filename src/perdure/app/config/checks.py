@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from perdure.app.config.toml_errors import in_quotes, instead, nearest
+from perdure.app.config.toml_errors import in_quotes, instead
 from perdure.app.config.toml_positions import KeyPath
 from perdure.app.config.toml_words import key_text
+from perdure.app.config.tool_checks import folder_findings, tool_findings
 from perdure.app.config.values import (
     MAIN,
-    TOOLS,
-    TOOLS_TO_COME,
     AgentConfig,
     Config,
     McpServer,
@@ -36,6 +35,7 @@ def findings(config: Config) -> Iterator[_Finding]:
     yield from _store(config)
     for name, agent in config.agents.items():
         yield from _agent(config, name, agent)
+    yield from folder_findings(config)
     yield from _transcriber(config.transcriber)
     for name, server in config.tools.mcp.items():
         yield from _mcp(name, server)
@@ -103,27 +103,7 @@ def _agent(config: Config, name: str, agent: AgentConfig) -> Iterator[_Finding]:
             yield at, f"{key_text(at)} names the agent itself; name another one or leave it out"
     if agent.compact_agent is not None:
         yield from _known_agent(config, agent.compact_agent, (*path, "compact_agent"))
-    for index, tool in enumerate(agent.tools):
-        yield from _known_tool(config, tool, (*path, "tools", index))
-
-
-def _known_tool(config: Config, tool: str, path: KeyPath) -> Iterator[_Finding]:
-    """Yield a complaint if a tool is unknown, or is on a tool server that is not configured."""
-    server = tool.removeprefix("mcp.")
-    if server != tool:
-        if server not in config.tools.mcp:
-            advice = _add_server(config, server)
-            yield path, f"{key_text(path)} names an unknown tool server; {advice}"
-    elif tool not in (*TOOLS, *TOOLS_TO_COME):
-        known = [*TOOLS, *TOOLS_TO_COME, *(f"mcp.{name}" for name in config.tools.mcp)]
-        advice = instead(tool, known, noun="tools")
-        yield path, f"{key_text(path)} names the unknown tool {in_quotes(tool)}; {advice}"
-
-
-def _add_server(config: Config, name: str) -> str:
-    add = f"add [tools.mcp.{name}]"
-    meant = nearest(name, config.tools.mcp)
-    return add if meant is None else f"did you mean {in_quotes(f'mcp.{meant}')}? Else {add}"
+    yield from tool_findings(config, name, agent)
 
 
 def _known_agent(config: Config, name: str, path: KeyPath) -> Iterator[_Finding]:

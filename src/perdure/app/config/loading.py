@@ -148,12 +148,17 @@ def _platforms(document: Mapping[str, object]) -> Mapping[str, type[AdapterSetti
 
 
 def restart_keys(before: Config, after: Config) -> tuple[str, ...]:
-    """Return the changed sections that a running node cannot apply, for the notice that says so."""
-    sections = [name for name in Config.__struct_fields__ if name not in ("agents", "adapters")]
+    """Return the changed sections and keys that a running node cannot apply, for the notice that
+    says so."""
+    live = ("agents", "adapters", "tools")
+    sections = [name for name in Config.__struct_fields__ if name not in live]
     changed = [name for name in sections if getattr(before, name) != getattr(after, name)]
     if without_terms(before.adapters) != without_terms(after.adapters):
         changed.append("adapters")
-    return tuple(f"[{name}]" for name in changed)
+    keys = [f"[{name}]" for name in changed]
+    if before.tools.answer_wait_s != after.tools.answer_wait_s:
+        keys.append("[tools] answer_wait_s")
+    return tuple(keys)
 
 
 def _decoded(content: bytes, path: Path) -> str:

@@ -29,9 +29,14 @@ from perdure.ports.platform.settings import (
 
 MAIN: Final = "main"
 MEMORY: Final = "memory"
+FILES: Final = "files"
 # The tools that agents can have, and the names reserved for a later version.
-TOOLS: Final = (MEMORY, "sessions")
+TOOLS: Final = (MEMORY, "sessions", "todo", FILES, "ask")
 TOOLS_TO_COME: Final = ("schedule", "send")
+# The names that rules may use for what a call of `files` does, and the tool that every agent with
+# tools has.
+FILE_ACTS: Final = ("files.read", "files.write", "files.edit", "files.list", "files.search")
+RESULT: Final = "result"
 
 Money = Annotated[float, Meta(ge=0, le=1e15, description="an amount of money, 0 or more")]
 Share = Annotated[float, Meta(gt=0, le=1, description="a number above 0 and at most 1")]
@@ -42,7 +47,8 @@ _NOTHING: Final[Mapping[str, Secret]] = MappingProxyType({})
 class ServerConfig(Section, frozen=True, kw_only=True):
     """Holds where the HTTP server listens and how it is reached. `base_url` is the public address
     behind a proxy. Requests may use the names in `hosts`. `X-Forwarded-For` is believed from
-    `trusted_proxies`. `busy` is what a message over HTTP does while a turn runs."""
+    `trusted_proxies`. `busy` is what a message over HTTP does while a turn runs. `call_wait_s` is
+    how long a `/v1` call that is not streamed stays open while its turn waits for a person."""
 
     host: NonEmptyText = "127.0.0.1"
     port: Port = 8585
@@ -50,6 +56,7 @@ class ServerConfig(Section, frozen=True, kw_only=True):
     base_url: Url | None = None
     trusted_proxies: tuple[NonEmptyText, ...] = ()
     hosts: tuple[NonEmptyText, ...] = ()
+    call_wait_s: Seconds = 60.0
 
     def __post_init__(self) -> None:
         """Remove the slash at the end of `base_url`, because paths begin with one."""
@@ -86,8 +93,21 @@ class PricesSection(Section, frozen=True, kw_only=True):
     cached: Money | None = None
 
 
+ApproveChoice = Literal["always", "once", "never"]
+
+
+class RuleSection(Section, frozen=True, kw_only=True):
+    """Holds a rule for an agent's calls of `tool` that match `match`, a glob on a path or on an
+    argument vector. An empty `match` matches every call."""
+
+    tool: NonEmptyText
+    do: Literal["allow", "ask", "deny"]
+    match: str = ""
+
+
 class AgentSection(Section, frozen=True, kw_only=True):
-    """Holds the settings that every kind of agent takes."""
+    """Holds the settings that every kind of agent takes. `approve` says for this agent when people
+    are asked about a tool, and `rules` refine it."""
 
     instructions: str = ""
     context: bool = True
@@ -96,6 +116,8 @@ class AgentSection(Section, frozen=True, kw_only=True):
     compact_at: Share = 0.75
     compact_agent: Name | None = None
     tools: tuple[NonEmptyText, ...] = ()
+    approve: Mapping[NonEmptyText, ApproveChoice] = MappingProxyType({})
+    rules: tuple[RuleSection, ...] = ()
     fallbacks: tuple[Name, ...] = ()
     patience_s: Seconds = 60.0
     concurrent: Count | None = None
@@ -163,10 +185,45 @@ class McpServer(Section, frozen=True, kw_only=True):
     approve: Literal["never", "always", "once"] = "never"
 
 
-class ToolsConfig(Section, frozen=True, kw_only=True):
-    """Holds the tool servers by name."""
+class ToolSection(Section, frozen=True, kw_only=True):
+    """Holds when people are asked about the calls of a built-in tool. Without a value, it depends
+    on what a call touches."""
 
+    approve: ApproveChoice | None = None
+
+
+class FilesSection(ToolSection, frozen=True, kw_only=True):
+    """Holds the folders in which the tool `files` works."""
+
+    roots: tuple[NonEmptyText, ...] = ()
+
+
+class ToolsConfig(Section, frozen=True, kw_only=True):
+    """Holds the settings of the built-in tools, and the tool servers by name. `answer_wait_s` is
+    how long a question to a person stays open; 0 means for ever."""
+
+    answer_wait_s: Seconds = 3600.0
+    memory: ToolSection = ToolSection()
+    sessions: ToolSection = ToolSection()
+    todo: ToolSection = ToolSection()
+    ask: ToolSection = ToolSection()
+    files: FilesSection = FilesSection()
     mcp: Mapping[Name, McpServer] = MappingProxyType({})
+
+    @property
+    def approve(self) -> dict[str, str]:
+        """Return when people are asked about each built-in tool, where that is configured."""
+        sections = {
+            "memory": self.memory,
+            "sessions": self.sessions,
+            "todo": self.todo,
+            "ask": self.ask,
+            "files": self.files,
+        }
+        return {name: each.approve for name, each in sections.items() if each.approve}
+
+
+NO_TOOL_SETTINGS: Final = ToolsConfig()
 
 
 class PersonaConfig(Section, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
 """Writes the log lines about a node's own life.
 
-Normally a node logs its start and the turns that did not end well. With `-v` it also logs when each
-turn was accepted, begun and settled. Lines carry ids, never what people said, and addresses without
-what may be secret in them.
+Normally a node logs its start, the turns that did not end well, and what people are asked. With
+`-v` it also logs when each turn was accepted, begun and settled. Lines carry ids, never what people
+said, and addresses without what may be secret in them.
 """
 
 import logging
@@ -17,16 +17,19 @@ from perdure.app.config.environment import DATABASE
 from perdure.app.config.loading import AgentConfig, Config
 from perdure.app.config.values import ChatAgentSection
 from perdure.app.logs import START
-from perdure.domain.ids import TurnId
+from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.journal.events import (
     AttemptInterrupted,
     Recorded,
+    ToolFinished,
     TurnQueued,
     TurnRequeued,
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.outcomes import Outcome
+from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived
+from perdure.domain.outcomes import CallEnding, Outcome
+from perdure.domain.tools.asking import DENY
 from perdure.domain.urls import shown_database, shown_url
 from perdure.store.migrations import Applied
 
@@ -74,6 +77,15 @@ class LifeLog:
                 turn_log.info("turn recovered", turn=turn, session=session, reason=reason)
             case TurnSettled() as settled:
                 self._settled(recorded, settled)
+            case AnswerAwaited() | AnswerReceived() as event:
+                _asked_or_answered(event, session)
+            case ToolFinished(turn=turn, call=call, ending=CallEnding.UNKNOWN):
+                turn_log.warning(
+                    "nobody knows whether a call has happened",
+                    call=call,
+                    turn=turn,
+                    session=session,
+                )
             case _:
                 pass
 
@@ -102,6 +114,22 @@ class LifeLog:
         said = {key: value for key, value in fields.items() if value not in ("", None)}
         say = turn_log.warning if is_bad else turn_log.debug
         say(f"turn {settled.outcome}", **said)
+
+
+def _asked_or_answered(event: AnswerAwaited | AnswerReceived, session: SessionId) -> None:
+    """Log that people are asked something, or how that ended. An answer in words is not logged."""
+    about = {"question": event.question, "turn": event.turn, "session": session}
+    match event:
+        case AnswerAwaited(kind=kind, tool=tool, call=call):
+            turn_log.info("question asked", **about, kind=kind, tool=tool, call=call)
+        case AnswerReceived(by=None, reason="deadline"):
+            turn_log.info("question expired", **about)
+        case AnswerReceived(by=None, reason=reason):
+            turn_log.warning("question undeliverable", **about, reason=reason)
+        case AnswerReceived(by=by, scope=scope, answer=answer):
+            verdict = "allowed" if scope else "denied" if answer == DENY else "answered"
+            lasting = {"scope": scope} if scope else {}
+            turn_log.info(f"question {verdict}", **about, by=by, **lasting)
 
 
 def tell_of_store(trouble: str, lasted_s: float | None) -> None:

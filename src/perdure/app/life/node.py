@@ -17,6 +17,7 @@ from perdure.app.life.life_log import LifeLog
 from perdure.app.operate.verify import report
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, begin_receiving, compose_node
 from perdure.domain.outcomes import Busy
+from perdure.domain.people.menu import OfferedTool
 from perdure.domain.turn.rebuilding import StoredRequest
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.prompts import Prompts
@@ -69,6 +70,12 @@ class Node:
             AgentView(name=seat.name, kind=seat.kind, model=seat.model, window=seat.window)
             for seat in self.roster.seats
         ]
+
+    def tools(self, agent: str) -> list[OfferedTool]:
+        """Return what the agent that answers under this name may do, and why not the rest."""
+        names = [seat.name for seat in self.roster.seats]
+        chosen = agent if agent in names else self.roster.default
+        return list(self.roster.candidates(chosen)[0].offer.tools)
 
     def platforms(self) -> list[PlatformView]:
         return self._receivers.views()
@@ -179,6 +186,7 @@ def _services(
         verify=partial(report, store.audit, store.diagnostics),
         audit=store.audit,
         busy=Busy(config.server.busy),
+        call_wait_s=config.server.call_wait_s,
         body_bytes_max=config.limits.body_bytes,
         gate=parts.gate,
         hooks=parts.receivers.hooks(),
@@ -186,6 +194,9 @@ def _services(
         access=store.access,
         places=store.places,
         parked=store.parked,
+        questions=store.questions,
+        grants=store.grants,
+        effects=store.effects,
         wakes=parts.wakes,
         proxies=config.server.trusted_proxies,
         hosts=_names(config.server),

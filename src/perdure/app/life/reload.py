@@ -16,6 +16,7 @@ from perdure.app.config import loading as config
 from perdure.app.config.loading import Config
 from perdure.app.config.network import network_of
 from perdure.app.config.platforms import Hosts, operators_of
+from perdure.app.config.tool_checks import check_folders
 from perdure.app.config.without_effect import settings_without_effect
 from perdure.app.wiring import agents, discovery
 from perdure.domain.errors import Rejected
@@ -97,8 +98,9 @@ class Reloading:
         try:
             found = await discovery.agents(changed, self._environ, outgoing=self._seating.outgoing)
             agents.check(changed, self._path)
+            check_folders(changed, self._path)
             network_of(changed, self._path, self._environ)
-            seats = self._seating.seats(found.by_name)
+            seats = self._seating.seats(found.by_name, changed.tools)
         except Rejected as error:
             log.error("configuration not applied", problem=error.message)  # noqa: TRY400
             return

@@ -21,8 +21,6 @@ from perdure.app import logs
 from perdure.app.config import environment, platforms
 from perdure.app.config import loading as config
 from perdure.app.config.environment import OPERATOR, SERVER_FILE, signed_in
-from perdure.app.config.limits import limits_of
-from perdure.app.config.network import network_of
 from perdure.app.config.toml_errors import ConfigError, Problem
 from perdure.app.config.toml_positions import Positions
 from perdure.app.life.descriptors import shares
@@ -44,6 +42,8 @@ from perdure.app.reading.transcribing import transcriber_of
 from perdure.app.wiring import agents, discovery, storage
 from perdure.app.wiring.assembly import NodeDependencies
 from perdure.app.wiring.budgets import budgets_of
+from perdure.app.wiring.limits import limits_of
+from perdure.app.wiring.settings import usable_settings
 from perdure.app.wiring.system import SystemClock, SystemEntropy, give_memory_back
 from perdure.app.wiring.time_zones import time_zone
 from perdure.app.wiring.web_fetching import WebFetcher
@@ -119,7 +119,7 @@ async def _life(
         found = await discovery.agents(settings, environ, outgoing=outgoing)
         store = storage.store(settings, home, clock=clock, entropy=entropy)
         seating = agents.Seating(store, clock, outgoing)
-        roster = Roster(seating.seats(found.by_name))
+        roster = Roster(seating.seats(found.by_name, settings.tools))
         stack.push_async_callback(roster.close)
         kept = await _made_way(options, settings, environ, notifier)
         # Opened only now: on SQLite the node that is being replaced holds the lock until it is
@@ -210,9 +210,7 @@ def _settings(home: Path, environ: Mapping[str, str]) -> tuple[config.Config, Ro
     """Prepare the home, and load the configuration. Also returns how other servers are reached.
     Raises `ConfigError`."""
     environment.prepare_home(home)
-    settings = config.load(home, environ)
-    agents.check(settings, home / config.FILE_NAME)
-    network = network_of(settings, home / config.FILE_NAME, environ)
+    settings, network = usable_settings(home, environ)
     return settings, RoutedOutgoing(network.proxies, trusted=network.trusted)
 
 

@@ -15,11 +15,14 @@ from perdure.app.config.platforms import address_forms, operators_of
 from perdure.app.wiring import storage
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Rejected
-from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.ids import CallId, PrincipalId, TurnId
+from perdure.domain.journal.records import EffectView
+from perdure.domain.people.menu import OfferedTool
 from perdure.engine.foundation.wakes import Bus
 from perdure.ports.gateway import Health, PlatformView
 from perdure.ports.people.places import OutgoingMessage, SentMessage
 from perdure.ports.people.principals import Principal
+from perdure.ports.turns.questions import QuestionReply, QuestionTaken
 from perdure.store.store import Store
 from perdure.web.endpoints import Endpoint, OperatorServices
 
@@ -106,6 +109,9 @@ async def store_answers(store: Store, settings: config.Config) -> StoreAnswers:
         access=store.access,
         places=store.places,
         parked=store.parked,
+        questions=store.questions,
+        grants=store.grants,
+        effects=store.effects,
         audit=store.audit,
         door=nobody,
         control=nobody,
@@ -138,6 +144,22 @@ class NoNode:
     async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> None:
         """Replace the text of a message that waits."""
         await self._store.inbox.amend(turn, text, by=by)
+
+    async def answer(self, reply: QuestionReply) -> QuestionTaken:
+        """Take the answer to a question. The next start goes on with the turn."""
+        return await self._store.questions.answer(reply)
+
+    async def mark_effect(
+        self, call: CallId, *, has_happened: bool, by: PrincipalId, principal: PrincipalId | None
+    ) -> EffectView:
+        """Record whether a call has happened."""
+        return await self._store.effects.mark(
+            call, has_happened=has_happened, by=by, principal=principal
+        )
+
+    def tools(self, agent: str) -> list[OfferedTool]:
+        """Refuse the request, because only a running node has agents with tools."""
+        raise Rejected("only a running node knows its agents' tools; start it: perdure serve")
 
     def platforms(self) -> list[PlatformView]:
         """Return the configured platforms, none of which is connected."""

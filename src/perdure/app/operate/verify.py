@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, NamedTuple
 
-from perdure.domain.checker import violations
+from perdure.domain.checking.checker import violations
 from perdure.domain.errors import Corrupt
 from perdure.domain.ids import SessionId
 from perdure.domain.journal.records import SessionRecord

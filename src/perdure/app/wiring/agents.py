@@ -1,22 +1,40 @@
 """Makes seats from configured agents. A seat is an agent together with its settings and tools."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+
+import msgspec
 
 from perdure.app.config.loading import AgentConfig, Config
 from perdure.app.config.toml_errors import ConfigError, Problem
 from perdure.app.config.toml_positions import Positions
-from perdure.app.config.values import MEMORY, AcpAgent, ChatAgentSection, DemoAgentSection
+from perdure.app.config.values import (
+    FILES,
+    MEMORY,
+    NO_TOOL_SETTINGS,
+    TOOLS,
+    AcpAgent,
+    ChatAgentSection,
+    DemoAgentSection,
+    RuleSection,
+    ToolsConfig,
+)
 from perdure.app.wiring.budgets import tariff_of
 from perdure.domain.errors import Rejected
-from perdure.engine.models.roster import Seat
+from perdure.domain.people.menu import OfferedTool
+from perdure.domain.tools.globs import is_match
+from perdure.domain.tools.policy import Approve, Do, Rule, ToolPolicy
+from perdure.engine.models.roster import Seat, offered_tools
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.outgoing import DIRECT, Outgoing
 from perdure.ports.turns.agent import Agent
 from perdure.store.store import Store
+from perdure.tools.builtin.ask import AskTool
 from perdure.tools.builtin.memory import MemoryTool
+from perdure.tools.builtin.result import ResultTool
 from perdure.tools.builtin.sessions import SessionsTool
+from perdure.tools.builtin.todo import TodoTool
 from perdure.tools.tool import Tool
 from perdure.tools.toolbox import Toolbox
 
@@ -47,32 +65,97 @@ class Seating:
     because no tool is called before a turn runs."""
 
     def __init__(self, store: Store, clock: Clock, outgoing: Outgoing = DIRECT) -> None:
-        tools: tuple[Tool, ...] = (
-            MemoryTool(store.memory),
-            SessionsTool(store.archive),
-        )
-        self._kit = {tool.name: tool for tool in tools}
+        self._store = store
         self.clock = clock
         self.outgoing = outgoing
 
-    def seats(self, configured: Mapping[str, AgentConfig]) -> dict[str, Seat]:
+    def seats(
+        self, configured: Mapping[str, AgentConfig], tools: ToolsConfig = NO_TOOL_SETTINGS
+    ) -> dict[str, Seat]:
         """Make the seats of the configured agents, by name."""
         return {
-            name: _seat(name, config, self._kit, self.clock, self.outgoing)
+            name: self._seat(name, config, self._kit(tools, config.rules), tools)
             for name, config in configured.items()
         }
 
+    def _kit(self, settings: ToolsConfig, rules: Sequence[RuleSection]) -> dict[str, Tool]:
+        """Return the built-in tools that can be used with these settings, by name. `rules` are the
+        agent's."""
+        store = self._store
+        tools: list[Tool] = [
+            MemoryTool(store.memory),
+            SessionsTool(store.archive),
+            TodoTool(store.todos),
+            AskTool(),
+        ]
+        if settings.files.roots:
+            from perdure.tools.builtin.files.bounds import FilesBounds  # noqa: PLC0415
+            from perdure.tools.builtin.files.tool import FilesTool  # noqa: PLC0415
 
-def _seat(
-    name: str, config: AgentConfig, kit: Mapping[str, Tool], clock: Clock, outgoing: Outgoing
-) -> Seat:
+            roots = [Path(root).expanduser() for root in settings.files.roots]
+            tools.append(FilesTool(roots, bounds=FilesBounds(hidden=tuple(_hidden(rules)))))
+        return {tool.name: tool for tool in tools}
+
+    def _seat(
+        self, name: str, config: AgentConfig, kit: Mapping[str, Tool], settings: ToolsConfig
+    ) -> Seat:
+        """Make one seat. Every agent with tools can read on in long results."""
+        usable = [kit[each] for each in dict.fromkeys(config.tools) if each in kit]
+        if usable:
+            usable.append(ResultTool(self._store.media))
+        seat = _seat(name, config, self.clock, self.outgoing)
+        tools, policy = Toolbox(usable), _policy(name, config, settings)
+        told = (*offered_tools(tools.offers(), policy), *_missing(name, config, kit))
+        return msgspec.structs.replace(seat, tools=tools, policy=policy, told_tools=told)
+
+
+def _hidden(rules: Sequence[RuleSection]) -> Iterator[str]:
+    """Yield the globs of paths that an agent may not read. A search of the folder above must not
+    find what is in them."""
+    for rule in rules:
+        if (
+            rule.do == "deny"
+            and rule.match
+            and any(
+                is_match(rule.tool, name) for name in (FILES, f"{FILES}.read", f"{FILES}.search")
+            )
+        ):
+            yield rule.match
+
+
+def _policy(name: str, config: AgentConfig, settings: ToolsConfig) -> ToolPolicy:
+    """Return when people are asked about this agent's calls."""
+    approve = {**settings.approve, **config.approve}
+    return ToolPolicy(
+        agent=name,
+        approve={tool: Approve(mode) for tool, mode in approve.items()},
+        rules=tuple(
+            Rule(tool=rule.tool, do=Do(rule.do), match=rule.match) for rule in config.rules
+        ),
+    )
+
+
+def _missing(name: str, config: AgentConfig, kit: Mapping[str, Tool]) -> Iterator[OfferedTool]:
+    """Yield the built-in tools that an agent does not have, with why."""
+    for tool in TOOLS:
+        if tool in config.tools and tool not in kit:
+            why = "[tools.files] roots names no folder"
+        elif tool not in config.tools:
+            why = f"[agents.{name}] tools does not name it"
+        else:
+            continue
+        yield OfferedTool(name=tool, description="", state="off", why=why)
+
+
+def _seat(name: str, config: AgentConfig, clock: Clock, outgoing: Outgoing) -> Seat:
+    """Make a seat without tools."""
     agent, kind = _agent(name, config, clock, outgoing)
     wanted = dict.fromkeys(config.tools)
     return Seat(
         name=name,
         kind=kind,
         agent=agent,
-        tools=Toolbox([kit[each] for each in wanted if each in kit]),
+        tools=Toolbox(),
         model=config.model if isinstance(config, ChatAgentSection) else "",
         reasoning=(config.reasoning or "") if isinstance(config, ChatAgentSection) else "",
         has_memory=MEMORY in wanted,

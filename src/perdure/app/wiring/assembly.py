@@ -46,6 +46,7 @@ from perdure.engine.turns.flusher import Flusher
 from perdure.engine.turns.pump import TurnPump
 from perdure.engine.turns.reaper import Reaper
 from perdure.engine.turns.runner_services import Limits, RunnerServices
+from perdure.engine.turns.tools.deadlines import Deadlines
 from perdure.engine.watching.feed import Feed
 from perdure.engine.watching.watch import LiveWatchers
 from perdure.ports.platform.adapter import Adapter, Platform
@@ -56,6 +57,8 @@ from perdure.store.store import Store
 
 # How often a node on a shared store looks for turns that another node queued.
 POLL_S = 1.0
+# How often a node on a shared store looks for questions that another node has asked.
+QUESTIONS_POLL_S = 5.0
 NO_ADAPTERS: Mapping[str, Adapter] = {}
 NO_PLATFORMS: Mapping[str, Platform] = {}
 NO_PERSONAS: Mapping[str, str] = {}
@@ -240,6 +243,14 @@ def _gateway(  # noqa: PLR0913 - the parts of a node
             "indexer": Indexer(store.index),
             "prompt windows": common.windows,
             "memory": common.trim,
+            "deadlines": Deadlines(
+                store.questions,
+                common.feed,
+                clock=dependencies.clock,
+                bus=common.bus,
+                # Another node may have asked a question and died.
+                poll_s=QUESTIONS_POLL_S if dependencies.is_shared else None,
+            ),
         },
         reaper=reaper,
         feed=common.feed,
@@ -259,6 +270,8 @@ def _door(
     return NodeDoor(
         dependencies.store.inbox,
         dependencies.store.places,
+        dependencies.store.questions,
+        dependencies.store.effects,
         common.feed,
         turns,
         queue_max=dependencies.limits.queue_max,
@@ -331,6 +344,9 @@ def _services(dependencies: NodeDependencies, common: Common) -> RunnerServices:
     dependencies.roster.when_gone(reaching.forget)
     return RunnerServices(
         turns=store.turns,
+        grants=store.grants,
+        effects=store.effects,
+        start=common.start,
         room=store.room,
         admission=common.admission,
         conversations=store.conversations,

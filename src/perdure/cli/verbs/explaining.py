@@ -3,7 +3,8 @@
 from rich.text import Text
 from rich.tree import Tree
 
-from perdure.cli.printing import clean, lasting, print_json, short_line, when
+from perdure.cli.call_lines import CallEvent, CallLines, line
+from perdure.cli.printing import lasting, print_json, when
 from perdure.cli.tables import console
 from perdure.cli.target import CommandTarget, answering
 from perdure.cli.verbs.records import recorded
@@ -16,17 +17,16 @@ from perdure.domain.journal.events import (
     MediaLost,
     MessageJoined,
     StickerDescribed,
-    ToolFinished,
-    ToolStarted,
     TurnQueued,
     TurnRequeued,
     TurnSettled,
     TurnStarted,
-    Usage,
 )
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.journal.records import PartView, TurnView
 from perdure.domain.turn.endings import Audience, reached
 from perdure.web import wire
+from perdure.web.endpoints import WANTED
 from perdure.web.ops import records
 
 
@@ -34,7 +34,7 @@ async def explain(target: CommandTarget, *, any_id: str, with_request: bool = Fa
     """Print the chain behind an id, or with `with_request` the last request to the model, as
     JSON."""
     async with answering(target) as answers:
-        wanted = records.WANTED if with_request else None
+        wanted = WANTED if with_request else None
         found = await answers.ask(records.explain, any_id, request=wanted)
     if with_request:
         print_json(found.request)
@@ -46,15 +46,15 @@ async def explain(target: CommandTarget, *, any_id: str, with_request: bool = Fa
 
 def _tree(found: wire.ExplanationOut) -> Tree:
     root = Tree(
-        _line(f"conversation {found.conversation}", found.turn.session if found.turn else "")
+        line(f"conversation {found.conversation}", found.turn.session if found.turn else "")
     )
     for update in found.updates:
         name = update.external_id.partition("\n")[0]
-        root.add(_line(f"update {name}", f"{update.adapter} {update.kind} {when(update.at)}"))
+        root.add(line(f"update {name}", f"{update.adapter} {update.kind} {when(update.at)}"))
     if found.command:
-        root.add(_line(f"command /{found.command}", found.reply))
+        root.add(line(f"command /{found.command}", found.reply))
     if found.refused:
-        root.add(_line("refused", found.refused, style="red"))
+        root.add(line("refused", found.refused, style="red"))
     if found.turn is not None:
         _add_turn(root, found, found.turn)
     for part in found.parts:
@@ -64,29 +64,26 @@ def _tree(found: wire.ExplanationOut) -> Tree:
 
 def _add_turn(root: Tree, found: wire.ExplanationOut, turn: TurnView) -> None:
     """Add a turn with its attempts. Each event is shown below the attempt in which it happened."""
-    branch = root.add(_line(f"turn {turn.id}", _ending(turn)))
+    branch = root.add(line(f"turn {turn.id}", _ending(turn)))
     if found.left:
-        branch.add(
-            _line(found.left.replace("_", " "), "it does not stand any more", style="yellow")
-        )
-    names: dict[str, str] = {}
+        branch.add(line(found.left.replace("_", " "), "it does not stand any more", style="yellow"))
+    calls = CallLines(found.questions, found.effects)
     attempt = branch
     for each in found.events:
         event = recorded(turn.session, each).event
         if isinstance(event, TurnStarted):
             started = f"{when(each.at)} on {event.node}"
-            attempt = branch.add(_line(f"attempt {event.attempt}", started))
-        elif (line := _fact(event, names)) is not None:
-            (branch if isinstance(event, TurnQueued | TurnSettled) else attempt).add(line)
+            attempt = branch.add(line(f"attempt {event.attempt}", started))
+        elif isinstance(event, CallEvent):
+            for words in calls.of(event):
+                attempt.add(words)
+        elif (fact := _fact(event, calls)) is not None:
+            (branch if isinstance(event, TurnQueued | TurnSettled) else attempt).add(fact)
         if isinstance(event, TurnSettled):
-            for words in reached(event, Audience.OPERATORS):
-                branch.add(_line("reached", words, style="yellow"))
+            for told in reached(event, Audience.OPERATORS):
+                branch.add(line("reached", told, style="yellow"))
     if found.partial is not None:
-        attempt.add(_line(f"shown so far {found.partial.message}", found.partial.text))
-
-
-def _line(head: str, rest: str, *, style: str = "bold") -> Text:
-    return Text(clean(head), style).append(f"  {short_line(rest, length=200)}", "not bold dim")
+        attempt.add(line(f"shown so far {found.partial.message}", found.partial.text))
 
 
 def _ending(turn: TurnView) -> str:
@@ -99,22 +96,16 @@ def _ending(turn: TurnView) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _fact(event: AnyEvent, names: dict[str, str]) -> Text | None:
-    """Return the line for one event, or None. `names` collects the tool names of this turn's calls
-    by id."""
+def _fact(event: AnyEvent, calls: CallLines) -> Text | None:
+    """Return the line for one event, or None. `calls` learns the names of this turn's calls."""
     match event:
         case TurnQueued() | MessageJoined():
-            return _line(f"message {event.message}", event.text)
+            return line(f"message {event.message}", event.text)
         case AssistantSaid():
-            names.update({call.id: call.name for call in event.calls})
+            calls.learn(event)
             mark = "said, cut short" if event.is_interrupted else "said"
-            calls = "".join(f" → {call.name} {call.arguments}" for call in event.calls)
-            return _line(f"{mark} {event.message}", event.text + calls)
-        case ToolStarted():
-            return _line(f"call {names.get(event.call, '')} started", event.call, style="cyan")
-        case ToolFinished():
-            head = f"call {names.get(event.call, '')} {event.ending}"
-            return _line(head, f"{event.call} {event.result}", style="cyan")
+            called = "".join(f" → {call.name} {call.arguments}" for call in event.calls)
+            return line(f"{mark} {event.message}", event.text + called)
         case MediaFetched() | MediaLost() | StickerDescribed():
             return _file(event)
         case TurnSettled():
@@ -128,11 +119,11 @@ def _fact(event: AnyEvent, names: dict[str, str]) -> Text | None:
 def _file(event: MediaFetched | MediaLost | StickerDescribed) -> Text:
     file = f"{event.message} file {event.index + 1}"
     if isinstance(event, StickerDescribed):
-        return _line(f"{file} is a sticker", event.words or "that nobody has described in time")
+        return line(f"{file} is a sticker", event.words or "that nobody has described in time")
     if isinstance(event, MediaLost):
-        return _line(f"{file} lost", event.reason, style="red")
+        return line(f"{file} lost", event.reason, style="red")
     told = event.problem or event.text
-    return _line(f"{file} {event.media}", f"{event.name} {event.mime} {event.size} bytes {told}")
+    return line(f"{file} {event.media}", f"{event.name} {event.mime} {event.size} bytes {told}")
 
 
 def _interruption(event: AttemptInterrupted | InterruptionAcknowledged | TurnRequeued) -> Text:
@@ -140,11 +131,11 @@ def _interruption(event: AttemptInterrupted | InterruptionAcknowledged | TurnReq
         case AttemptInterrupted():
             asked = f", a {event.asked} was asked for" if event.asked else ""
             used = f", {_tokens(event.usage)}" if event.usage.model_calls else ""
-            return _line("interrupted", f"{event.reason}{asked}{used}", style="red")
+            return line("interrupted", f"{event.reason}{asked}{used}", style="red")
         case InterruptionAcknowledged():
-            return _line("the model was told", f"of the interruption at {event.interruption}")
+            return line("the model was told", f"of the interruption at {event.interruption}")
         case TurnRequeued():
-            return _line("queued again", f"after {event.reason}")
+            return line("queued again", f"after {event.reason}")
 
 
 def _tokens(usage: Usage) -> str:
@@ -154,13 +145,13 @@ def _tokens(usage: Usage) -> str:
 def _settled(event: TurnSettled) -> Text:
     tokens = _tokens(event.usage) if event.usage.model_calls else ""
     rest = ", ".join(part for part in (event.reason, event.detail, event.agent, tokens) if part)
-    return _line(event.outcome, rest, style="green" if event.outcome == "done" else "red")
+    return line(event.outcome, rest, style="green" if event.outcome == "done" else "red")
 
 
 def _add_part(root: Tree, part: PartView) -> None:
     text = f"{part.adapter} {part.state}, {part.attempts} tries"
-    branch = root.add(_line(f"part {part.id}", text))
+    branch = root.add(line(f"part {part.id}", text))
     if part.receipt:
-        branch.add(_line("receipt", part.receipt, style="green"))
+        branch.add(line("receipt", part.receipt, style="green"))
     if part.error:
-        branch.add(_line("error", part.error, style="red"))
+        branch.add(line("error", part.error, style="red"))

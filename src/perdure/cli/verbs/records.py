@@ -21,6 +21,7 @@ from perdure.domain.journal.transcript import Entry
 from perdure.ports.records.history import Hit
 from perdure.web import wire
 from perdure.web.api import native
+from perdure.web.endpoints import WANTED
 from perdure.web.ops import records, tokens
 
 # How many sessions or events, turns, and hits are asked for at once.
@@ -91,14 +92,18 @@ async def hits(
             return wire.SearchOut(hits=found, next=after)
 
 
-async def show(target: CommandTarget, *, which: str, is_raw: bool) -> None:
+async def show(
+    target: CommandTarget, *, which: str, is_raw: bool, with_notices: bool = False
+) -> None:
     """Print the transcript of a session, or its raw journal."""
     async with answering(target) as answers:
         session = await answers.ask(records.session, await _session_named(answers, which))
         if is_raw:
             print_json(await _whole_journal(answers, session.id))
             return
-        transcript = await _whole_transcript(answers, session.id)
+        transcript = await _whole_transcript(
+            answers, session.id, notices=WANTED if with_notices else None
+        )
     if target.is_json:
         print_json(transcript)
     else:
@@ -143,12 +148,16 @@ async def _whole_journal(answers: EndpointAnswerer, session: str) -> wire.Journa
         after = int(page.next)
 
 
-async def _whole_transcript(answers: EndpointAnswerer, session: str) -> wire.TranscriptOut:
+async def _whole_transcript(
+    answers: EndpointAnswerer, session: str, *, notices: str | None
+) -> wire.TranscriptOut:
     """Return every turn that has begun, also those that were undone; these are marked."""
     pages: list[list[Entry]] = []
     before: str | None = None
     while True:
-        page = await answers.ask(records.transcript, session, cursor=before, limit=TURNS)
+        page = await answers.ask(
+            records.transcript, session, cursor=before, limit=TURNS, notices=notices
+        )
         pages.insert(0, page.messages)
         before = page.next
         if before is None:
@@ -185,6 +194,8 @@ def heading(entry: Entry) -> Text:
     line = Text(entry.role, style).append(f"  {when(entry.at)}  {entry.id}", "dim")
     if entry.session:
         line.append(f"  shared with {entry.session}", "dim")
+    if entry.question:
+        line.append(f"  {entry.question} {entry.state}", "yellow")
     if entry.left:
         line.append(f"  {entry.left.replace('_', ' ')}", "yellow")
     if entry.outcome is not None and entry.outcome != "done":

@@ -11,6 +11,7 @@ import msgspec
 
 from perdure.domain.content.forwards import Forward
 from perdure.domain.content.stickers import Sticker
+from perdure.domain.ids import QuestionId
 from perdure.domain.kinds import UpdateKind
 
 # How many characters of a text are searched for whom it addresses, before it is decided whether
@@ -49,6 +50,14 @@ class FileReference(msgspec.Struct, frozen=True, kw_only=True):
     sticker: Sticker | None = None
 
 
+class Press(msgspec.Struct, frozen=True, kw_only=True):
+    """Says that a person pressed a button under a question of the gateway: which question, and the
+    number of the choice among those that were offered, from 0."""
+
+    question: QuestionId
+    choice: int
+
+
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     """Holds one thing that a person did.
 
@@ -59,7 +68,9 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     the text of the message that it replies to, if the platform tells. `forwards` are messages that
     the person forwarded: `text` and `is_addressed` are about the person's own words only, while
     `files` may belong to either. `agent` names who answers if the configuration of this place names
-    another agent than the platform's.
+    another agent than the platform's. `press` is set if it is the press of a button under a
+    question, and `reply_to` is the external id of the message that it replies to, if the platform
+    tells.
     """
 
     kind: UpdateKind = UpdateKind.MESSAGE
@@ -77,6 +88,8 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     quote: str = ""
     forwards: tuple[Forward, ...] = ()
     agent: str = ""
+    press: Press | None = None
+    reply_to: str = ""
 
 
 def envelope_of(arrival: Arrival) -> Arrival:
@@ -88,4 +101,5 @@ def envelope_of(arrival: Arrival) -> Arrival:
 def is_wordless(arrival: Arrival) -> bool:
     """Tell whether an arrival is a message in which nothing was said and nothing was sent."""
     has_words = arrival.text.strip() or arrival.forwards
-    return arrival.kind == UpdateKind.MESSAGE and not has_words and not arrival.files
+    is_said = has_words or arrival.files or arrival.press is not None
+    return arrival.kind == UpdateKind.MESSAGE and not is_said

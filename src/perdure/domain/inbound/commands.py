@@ -192,6 +192,31 @@ _ALL: Final = (
         help="what is remembered about you; add to it, correct it, erase it",
         takes=Takes.MAYBE_WORDS,
     ),
+    Command(
+        name="approve",
+        usage="/approve [id] [call | session | forever | 30m]",
+        help="allow what an agent wants to do, once or for longer",
+        takes=Takes.MAYBE_WORDS,
+    ),
+    Command(
+        name="deny",
+        usage="/deny [id]",
+        help="do not allow what an agent wants to do",
+        takes=Takes.MAYBE_WORDS,
+    ),
+    Command(
+        name="grants",
+        usage="/grants [revoke ID]",
+        help="what you have allowed for longer; take it back",
+        takes=Takes.MAYBE_WORDS,
+    ),
+    Command(
+        name="effects",
+        usage="/effects [ID happened | ID not]",
+        help="calls that may or may not have happened; say which",
+        takes=Takes.MAYBE_WORDS,
+    ),
+    Command(name="tools", usage="/tools", help="what the agent may do here, and why not the rest"),
     Command(name="whoami", usage="/whoami", help="who you are to the gateway"),
     Command(name="help", usage="/help", help="this list"),
     Command(

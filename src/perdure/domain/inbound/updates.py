@@ -8,10 +8,12 @@ import msgspec
 from perdure.domain.address import Address
 from perdure.domain.content.forwards import Passage
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.inbound.arrivals import Press
 from perdure.domain.journal.events import NO_TRAITS, Attachment, Recorded, SenderTraits
-from perdure.domain.journal.options import NONE, Options
+from perdure.domain.journal.model.options import NONE, Options
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
+from perdure.domain.tools.callers import CallerResult
 
 
 class UpdateEffect(StrEnum):
@@ -25,6 +27,7 @@ class UpdateEffect(StrEnum):
     CONTINUED = "continued"
     DROPPED = "dropped"
     COMMANDED = "commanded"
+    ANSWERED = "answered"
     AMENDED = "amended"
     CANCELLED = "cancelled"
     IGNORED = "ignored"
@@ -41,6 +44,9 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     `label` are what the platform says about the place. Updates with the same `album` were sent as
     one. `passed_on` are the passages of the text that somebody else has written; if there are any,
     no part of the text is a command to the gateway. `caller` is the principal's name over HTTP.
+    `press` is the press of a button under a question, and `reply_to` the external id of the message
+    that it replies to. `said` are the person's own words if the text quotes that message too.
+    `results` are those of the caller's own tools, which the turn before has called.
     """
 
     address: Address
@@ -64,6 +70,15 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     passed_on: tuple[Passage, ...] = ()
     traits: SenderTraits = NO_TRAITS
     caller: str = ""
+    press: Press | None = None
+    reply_to: str = ""
+    said: str = ""
+    results: tuple[CallerResult, ...] = ()
+
+    @property
+    def own_words(self) -> str:
+        """Return what the person has said, without what it quotes."""
+        return self.said or self.text
 
     @property
     def is_forwarded(self) -> bool:
@@ -72,11 +87,11 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def takes_commands(self) -> bool:
         """Tell whether a slash may begin a command. It may not in calls that are a conversation of
-        their own, and in texts that somebody else has written."""
+        their own, in texts that somebody else has written, and beside results of tool calls."""
         is_said = self.kind == UpdateKind.MESSAGE or (
             self.kind == UpdateKind.CALL and self.is_listed
         )
-        return is_said and not self.is_forwarded
+        return is_said and not self.is_forwarded and not self.results
 
     def digest(self) -> str:
         """Return a hash that tells a repeat of the same message from a different message under the
@@ -86,7 +101,9 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
         said = [self.text, files, self.agent]
         brought = [self.instructions, self.context, self.tools]
         asked = [self.options] if self.options != NONE else []
-        body = msgspec.json.encode([*said, *brought, *asked, self.target])
+        pressed = [self.press] if self.press is not None else []
+        answered = [self.results] if self.results else []
+        body = msgspec.json.encode([*said, *brought, *asked, *pressed, *answered, self.target])
         return hashlib.sha256(body).hexdigest()
 
 

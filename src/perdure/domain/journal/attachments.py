@@ -27,6 +27,7 @@ from perdure.domain.journal.events import (
     SteerAccepted,
     SteerTaken,
     StickerDescribed,
+    ToolFinished,
     TurnQueued,
 )
 from perdure.domain.text import sentence, storable
@@ -158,8 +159,8 @@ def in_words(attachment: Attachment) -> str:
 
 
 def given_in(turn: Iterable[Recorded]) -> tuple[Attachment, ...]:
-    """Return the files that an agent has sent in a turn."""
-    said = [r.event for r in turn if isinstance(r.event, AssistantSaid)]
+    """Return the files that an agent and its tools have sent in a turn."""
+    said = [r.event for r in turn if isinstance(r.event, AssistantSaid | ToolFinished)]
     return tuple(attachment for each in said for attachment in each.attachments)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from perdure.domain.errors import Corrupt
-from perdure.domain.journal import events, session_events
+from perdure.domain.journal import events, question_events, session_events
 from perdure.domain.journal.events import AnyEvent
 
 Fields = dict[str, object]
@@ -27,8 +27,10 @@ KINDS: Final[Mapping[str, type[AnyEvent]]] = {
     "tool_started": events.ToolStarted,
     "tool_finished": events.ToolFinished,
     "attempt_interrupted": events.AttemptInterrupted,
-    "answer_awaited": events.AnswerAwaited,
-    "answer_received": events.AnswerReceived,
+    "answer_awaited": question_events.AnswerAwaited,
+    "answer_received": question_events.AnswerReceived,
+    "wait_ended": question_events.WaitEnded,
+    "effect_marked": question_events.EffectMarked,
     "interruption_acknowledged": events.InterruptionAcknowledged,
     "steer_accepted": events.SteerAccepted,
     "steer_taken": events.SteerTaken,

@@ -23,8 +23,16 @@ from perdure.domain.ids import (
     TurnId,
 )
 from perdure.domain.journal.event import Event
-from perdure.domain.journal.options import NONE, Options
-from perdure.domain.journal.reach import AT_ONCE, Reach
+from perdure.domain.journal.model.options import NONE, Options
+from perdure.domain.journal.model.reach import AT_ONCE, Reach
+from perdure.domain.journal.model.thoughts import Thoughts
+from perdure.domain.journal.model.usage import Usage
+from perdure.domain.journal.question_events import (
+    AnswerAwaited,
+    AnswerReceived,
+    EffectMarked,
+    WaitEnded,
+)
 from perdure.domain.journal.session_events import (
     CommandTaken,
     Compacted,
@@ -38,9 +46,14 @@ from perdure.domain.journal.session_events import (
     TitleSet,
     WindowExceeded,
 )
-from perdure.domain.journal.thoughts import Thoughts
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest, Outcome, Repeat
+from perdure.domain.outcomes import (
+    CallEnding,
+    Interruption,
+    NodeRequest,
+    Outcome,
+    Repeat,
+)
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,24 +91,13 @@ NO_TRAITS: Final = SenderTraits()
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a tool call as the model asked for it. `arguments` is the JSON text exactly as it
-    came."""
+    came. `is_callers`: the tool was brought by the program that asks, which also runs it."""
 
     id: CallId
     name: str
     arguments: str
     repeat: Repeat = Repeat.ONCE
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    model_calls: int = 0
-
-    def __add__(self, other: "Usage") -> "Usage":
-        names = self.__struct_fields__
-        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in names})
+    is_callers: bool = False
 
 
 class Worded(Event, frozen=True, kw_only=True):
@@ -177,15 +179,31 @@ class AssistantSaid(Event, frozen=True, kw_only=True):
 
 
 class ToolStarted(Event, frozen=True, kw_only=True):
+    """Records that a tool call begins. `why` says what has allowed it: the policy, a rule, a grant,
+    or the answer to a question."""
+
     turn: TurnId
     call: CallId
+    why: str = ""
 
 
 class ToolFinished(Event, frozen=True, kw_only=True):
+    """Records how a tool call ended. A long result is kept as the file `whole`, of `size`
+    characters, and `result` is its beginning. `attachments` are files that the tool has made.
+
+    `is_callers`: the program that asks has run its own tool `name`, and has sent the result with
+    the message of this turn. The call itself is in an earlier turn.
+    """
+
     turn: TurnId
     call: CallId
     ending: CallEnding
     result: str
+    attachments: tuple[Attachment, ...] = ()
+    whole: MediaId | None = None
+    size: int = 0
+    is_callers: bool = False
+    name: str = ""
 
 
 class AttemptInterrupted(Event, frozen=True, kw_only=True):
@@ -202,33 +220,6 @@ class AttemptInterrupted(Event, frozen=True, kw_only=True):
     asked: NodeRequest = NodeRequest.NOTHING
     usage: Usage = Usage()
     cost: int = 0
-
-
-class AnswerAwaited(Event, frozen=True, kw_only=True):
-    """Records that the turn waits for the answer to a question, and has no owner until then. `call`
-    is the tool call that the question is about, `choices` are the words that answer it, and
-    `deadline` is when the wait ends without an answer, or 0 if it never does. `usage` and `cost`
-    are those of the attempt's model calls."""
-
-    turn: TurnId
-    attempt: int
-    question: QuestionId
-    text: str
-    choices: tuple[str, ...] = ()
-    call: CallId | None = None
-    deadline: int = 0
-    usage: Usage = Usage()
-    cost: int = 0
-
-
-class AnswerReceived(Event, frozen=True, kw_only=True):
-    """Records that a question was answered and that its turn continues where it was. If nobody
-    answered in time, `by` is None and `answer` is empty."""
-
-    turn: TurnId
-    question: QuestionId
-    answer: str = ""
-    by: PrincipalId | None = None
 
 
 class InterruptionAcknowledged(Event, frozen=True, kw_only=True):
@@ -265,12 +256,14 @@ class TurnAmended(Worded, frozen=True, kw_only=True):
 
 class NoticePosted(Event, frozen=True, kw_only=True):
     """Records what the gateway itself told the people; the model never sees it. `about` is the turn
-    that it is about, and `choices` are the words that answer it."""
+    that it is about, `choices` are the words that answer it, and `question` is the question of an
+    agent that it asks."""
 
     message: MessageId
     text: str
     about: TurnId | None = None
     choices: tuple[str, ...] = ()
+    question: QuestionId | None = None
 
 
 class TurnRequeued(Event, frozen=True, kw_only=True):
@@ -365,7 +358,13 @@ class ContentLeftOut(Event, frozen=True, kw_only=True):
 
 
 TurnEvent = (
-    TurnStarted | AttemptInterrupted | AnswerAwaited | AnswerReceived | TurnRequeued | TurnSettled
+    TurnStarted
+    | AttemptInterrupted
+    | AnswerAwaited
+    | AnswerReceived
+    | WaitEnded
+    | TurnRequeued
+    | TurnSettled
 )
 AnyEvent = (
     SessionOpened
@@ -379,6 +378,8 @@ AnyEvent = (
     | AttemptInterrupted
     | AnswerAwaited
     | AnswerReceived
+    | WaitEnded
+    | EffectMarked
     | InterruptionAcknowledged
     | SteerAccepted
     | SteerTaken

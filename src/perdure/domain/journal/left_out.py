@@ -138,7 +138,7 @@ def _told(recorded: Recorded, omitted: Omitted, places: FileEnds) -> Recorded | 
         case Compacted() if is_out:
             event = msgspec.structs.replace(event, summary=MESSAGE_LEFT_OUT)
         case ToolFinished() if is_out and not omitted.turn(recorded):
-            event = msgspec.structs.replace(event, result=RESULT_LEFT_OUT)
+            event = msgspec.structs.replace(event, result=RESULT_LEFT_OUT, whole=None, size=0)
         case AssistantSaid() | ToolStarted() | ToolFinished() | TurnAmended() if is_out:
             return None
         case MediaFetched(message=message, index=index) | MediaLost(message=message, index=index):

@@ -4,7 +4,15 @@ from typing import Final, Literal
 
 import msgspec
 
-from perdure.domain.ids import MediaId, MessageId, SessionId, TurnId
+from perdure.domain.ids import (
+    CallId,
+    MediaId,
+    MessageId,
+    PrincipalId,
+    QuestionId,
+    SessionId,
+    TurnId,
+)
 from perdure.domain.journal.events import LeftOut, Recorded
 
 # Why a turn that has begun is not on its session's chain any more.
@@ -104,11 +112,78 @@ class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
     made: Recorded | None
 
 
+class QuestionView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describes a question. `arguments` are the JSON text of the `call` that it is about, and
+    `grants` says in words what may be allowed beyond that call."""
+
+    id: QuestionId
+    kind: str
+    turn: TurnId
+    call: str
+    conversation: str
+    tool: str
+    arguments: str
+    text: str
+    choices: tuple[str, ...]
+    deadline: int
+    asked_at: int
+    state: str
+    answer: str = ""
+    scope: str = ""
+    answered_by: str = ""
+    answered_at: int | None = None
+    grants: str = ""
+
+
+class EffectView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Describes a call whose fate was unknown when it was cut short. `late_result` is what the tool
+    returned after all, once the turn was over."""
+
+    call: CallId
+    turn: TurnId
+    session: SessionId
+    tool: str
+    arguments: str
+    at: int
+    state: str
+    late_result: str = ""
+    marked_by: str = ""
+    marked_at: int | None = None
+
+
+class QuestionRecord(msgspec.Struct, frozen=True):
+    """Holds the row of a question that an agent has asked, and how it ended. `message` is that of
+    the notice by which it was asked."""
+
+    id: QuestionId
+    turn: TurnId
+    kind: str
+    call: str
+    deadline: int
+    message: MessageId
+    state: str
+    answer: str
+    scope: str
+    by: PrincipalId | None
+
+
+class EffectRecord(msgspec.Struct, frozen=True):
+    """Holds the row of a call whose fate was unknown. `told` is the turn in which the agent was
+    told what a person has found out."""
+
+    call: CallId
+    turn: TurnId
+    tool: str
+    state: str
+    told: TurnId | None
+
+
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Holds everything that is stored about one session, for the checker. `turns` are in the order
     of the line; `fetches` counts the files that are still to come, by turn; `summaries_under_way`
     counts the errands that are writing a summary for it; `told` is, by turn, the number of its
-    newest interruption that the model was told of."""
+    newest interruption that the model was told of; `questions` and `effects` are in the order of
+    their ids."""
 
     session: SessionView
     epoch: int
@@ -124,3 +199,5 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     summaries_under_way: int = 0
     fetches: tuple[tuple[TurnId, int], ...] = ()
     told: tuple[tuple[TurnId, int], ...] = ()
+    questions: tuple[QuestionRecord, ...] = ()
+    effects: tuple[EffectRecord, ...] = ()

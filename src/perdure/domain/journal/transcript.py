@@ -5,10 +5,13 @@ messages with their tool calls, and tool results. Turns that only wait, replies 
 summaries are not included. A text that was sent here from elsewhere is an assistant entry with an
 `origin`, and has no user entry. If the last entry of a settled turn is an assistant's, it carries
 the turn's outcome; otherwise an empty assistant entry does, so that every ending can be seen.
+
+Notices and replies to commands are entries for those who ask for them. A notice belongs to a
+session, not to a turn, so it stands where it was posted (`PlacedEntry`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -25,6 +28,7 @@ from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
     MessageJoined,
+    NoticePosted,
     Recorded,
     SteerTaken,
     ToolCall,
@@ -36,15 +40,19 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.journal.left_out import NO_OMISSIONS, Omissions, Omitted, omissions_of
 from perdure.domain.journal.records import ToldTurn
+from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import CallEnding, Outcome, StopReason
 
 # The suffix that makes the id of an empty last entry from the id of its turn.
 _END: Final = ".end"
+# The place of what is still being written: behind everything that is in the journal.
+AT_THE_END: Final = 2**62
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Holds one message or tool result as a person reads it."""
+    """Holds one message, tool result or notice as a person reads it. `state` is that of a tool
+    result, or of the `question` that a notice asks; `answer` is the answer to the question."""
 
     id: str
     role: str
@@ -59,6 +67,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: tuple[ToolCall, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     choices: tuple[str, ...] = ()
+    question: str = ""
+    answer: str = ""
+    # The file that keeps the whole of a long result, and how many characters it has.
+    whole: str = ""
+    size: int = 0
     origin: str = ""
     # `message` if later requests leave it out, `pictures` if they leave out pictures in it: a
     # model's server has refused to take that.
@@ -78,6 +91,13 @@ class RunningText(msgspec.Struct, frozen=True, kw_only=True):
     at: int
 
 
+class PlacedEntry(NamedTuple):
+    """Holds an entry and its place: a number in the journal of its session."""
+
+    place: int
+    entry: Entry
+
+
 def entries_of(
     turn: Sequence[Recorded],
     running: RunningText | None = None,
@@ -85,10 +105,25 @@ def entries_of(
     since: int = 0,
     omissions: Omissions = NO_OMISSIONS,
 ) -> list[Entry]:
+    """Return one turn's entries, without their places."""
+    placed = placed_entries(turn, running, since=since, omissions=omissions)
+    return [each.entry for each in placed]
+
+
+def placed_entries(
+    turn: Sequence[Recorded],
+    running: RunningText | None = None,
+    *,
+    since: int = 0,
+    behind: int = 0,
+    omissions: Omissions = NO_OMISSIONS,
+) -> list[PlacedEntry]:
     """Return one turn's entries, from the events with the number `since` or higher. A turn that
-    never started has none, because it is on no chain. `omissions` are what the turns on its chain
-    leave out of later requests."""
-    if not any(isinstance(recorded.event, TurnStarted) for recorded in turn):
+    never started has none, because it is on no chain. An entry stands where its event is; but if a
+    message came before the number `behind`, where the turn before ended, it stands where its own
+    turn began. `omissions` are what the turns on its chain leave out of later requests."""
+    began = next((r.seq for r in turn if isinstance(r.event, TurnStarted)), None)
+    if began is None:
         return []
     names = {
         call.id: call.name
@@ -100,10 +135,13 @@ def entries_of(
     places = places_of(turn)
     omitted = Omitted(turn, omissions)
     entries = [
-        msgspec.structs.replace(
-            entry,
-            text=amended.get(MessageId(entry.id), entry.text),
-            left_out=omitted.says(recorded),
+        PlacedEntry(
+            recorded.seq if recorded.seq > behind else began,
+            msgspec.structs.replace(
+                entry,
+                text=amended.get(MessageId(entry.id), entry.text),
+                left_out=omitted.says(recorded),
+            ),
         )
         for recorded in turn
         if recorded.seq >= since
@@ -113,44 +151,56 @@ def entries_of(
     if settled is not None:
         return _with_outcome(entries, settled)
     if running is not None:
-        entries.append(
-            Entry(
-                id=running.message,
-                role="assistant",
-                text=running.text,
-                turn=running.turn,
-                at=running.at,
-            )
-        )
+        entries.append(PlacedEntry(AT_THE_END, _running_entry(running)))
     return entries
 
 
-def add_turn(entries: list[Entry], own: Sequence[Entry], turn: Sequence[Recorded]) -> None:
+def _running_entry(running: RunningText) -> Entry:
+    return Entry(
+        id=running.message,
+        role="assistant",
+        text=running.text,
+        turn=running.turn,
+        at=running.at,
+    )
+
+
+def add_turn(
+    entries: list[PlacedEntry], own: Sequence[PlacedEntry], turn: Sequence[Recorded]
+) -> None:
     """Add the entries of one more turn to those of its chain. If the turn has continued an answer
     that reached the model's length limit, the answer becomes one message: the word that asked for
     the rest is left out, and the rest stands in the message of the continuing turn."""
     if not _is_rest(entries, own, turn):
         entries += own
         return
-    beginning, rest = entries.pop(), own[1]
+    (place, beginning), rest = entries.pop(), own[1].entry
     whole = msgspec.structs.replace(
         rest,
         text=beginning.text + rest.text,
         at=beginning.at,
         attachments=(*beginning.attachments, *rest.attachments),
     )
-    entries += [whole, *own[2:]]
+    entries += [PlacedEntry(place, whole), *own[2:]]
 
 
-def _is_rest(before: Sequence[Entry], own: Sequence[Entry], turn: Sequence[Recorded]) -> bool:
+def _is_rest(
+    before: Sequence[PlacedEntry], own: Sequence[PlacedEntry], turn: Sequence[Recorded]
+) -> bool:
     """Tell whether a turn is over and its first words are the rest of the entry before them."""
-    queued = next((r.event for r in turn if isinstance(r.event, TurnQueued)), None)
-    if queued is None or queued.continues is None or not before or len(own) < 2:
+    continued = continued_by(turn)
+    if continued is None or not before or len(own) < 2:
         return False
-    cut, asked, rest = before[-1], own[0], own[1]
-    is_cut = (cut.turn, cut.role, cut.reason) == (queued.continues, "assistant", StopReason.LENGTH)
+    cut, asked, rest = before[-1].entry, own[0].entry, own[1].entry
+    is_cut = (cut.turn, cut.role, cut.reason) == (continued, "assistant", StopReason.LENGTH)
     has_rest = (asked.role, rest.role) == ("user", "assistant") and bool(rest.text)
-    return is_cut and has_rest and own[-1].outcome is not None
+    return is_cut and has_rest and own[-1].entry.outcome is not None
+
+
+def continued_by(turn: Sequence[Recorded]) -> TurnId | None:
+    """Return the turn whose answer this one was asked to continue, or None."""
+    queued = next((r.event for r in turn if isinstance(r.event, TurnQueued)), None)
+    return queued.continues if queued else None
 
 
 def entries_of_session(
@@ -197,6 +247,28 @@ def assistant_entry(said: AssistantSaid, at: int) -> Entry:
     )
 
 
+def notice_entry(posted: NoticePosted | CommandTaken, at: int) -> Entry:
+    """Return the entry of what the gateway itself has said: a notice, or the reply to a command."""
+    if isinstance(posted, CommandTaken):
+        return Entry(
+            id=posted.message,
+            role="notice",
+            text=posted.reply,
+            turn=None,
+            at=at,
+            choices=posted.choices,
+        )
+    return Entry(
+        id=posted.message,
+        role="notice",
+        text=posted.text,
+        turn=posted.about,
+        at=at,
+        choices=posted.choices,
+        question=posted.question or "",
+    )
+
+
 def _entries(recorded: Recorded, names: Mapping[CallId, str], places: FileEnds) -> Iterable[Entry]:
     """Yield the entry that an event makes, if any. A turn of kind SENT has no user message."""
     match recorded.event:
@@ -213,23 +285,27 @@ def _entries(recorded: Recorded, names: Mapping[CallId, str], places: FileEnds) 
                 text=tool.result,
                 turn=tool.turn,
                 at=recorded.at,
-                name=names.get(tool.call, ""),
+                name=tool.name or names.get(tool.call, ""),
                 state=call_state(tool.ending),
+                attachments=tool.attachments,
+                whole=tool.whole or "",
+                size=tool.size,
             )
         case _:
             return
 
 
-def _with_outcome(entries: list[Entry], settled: Recorded) -> list[Entry]:
+def _with_outcome(entries: list[PlacedEntry], settled: Recorded) -> list[PlacedEntry]:
     """Return the entries with the turn's outcome in the last assistant entry, added if there is
     none."""
     event = settled.event
     assert isinstance(event, TurnSettled)
-    if entries and entries[-1].role == "assistant":
-        entries[-1] = msgspec.structs.replace(
-            entries[-1], outcome=event.outcome, reason=event.reason, detail=event.detail
+    if entries and entries[-1].entry.role == "assistant":
+        place, last = entries[-1]
+        ended = msgspec.structs.replace(
+            last, outcome=event.outcome, reason=event.reason, detail=event.detail
         )
-        return entries
+        return [*entries[:-1], PlacedEntry(place, ended)]
     empty = Entry(
         id=f"{event.turn}{_END}",
         role="assistant",
@@ -240,7 +316,7 @@ def _with_outcome(entries: list[Entry], settled: Recorded) -> list[Entry]:
         reason=event.reason,
         detail=event.detail,
     )
-    return [*entries, empty]
+    return [*entries, PlacedEntry(settled.seq, empty)]
 
 
 def ended_turn(entry: str) -> str:

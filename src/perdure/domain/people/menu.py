@@ -9,11 +9,27 @@ import msgspec
 from perdure.domain.turn.recovery import Policy
 
 
+class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes a tool to people. `state` says whether its calls are allowed, asked about or
+    denied, or that the agent does not have it (`off`), and `why` says why."""
+
+    name: str
+    description: str
+    state: str
+    why: str
+
+    @property
+    def told(self) -> str:
+        """Return what people are told of the tool."""
+        return f"{self.state}: {self.why}"
+
+
 class AgentOffer(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what commands need to know about an agent. `keep_tokens`: how many tokens of the newest
     turns a compaction leaves as they are. `compact_agent` writes its summaries; if empty, the agent
     does so itself. `model` is the name of its model, if it has one, and `context_tokens` the size
-    of that model's window. `reasoning` is how much it reasons by its configuration."""
+    of that model's window. `reasoning` is how much it reasons by its configuration. `tools` say
+    what it may do, and why not the rest."""
 
     has_memory: bool = False
     keep_tokens: int = 25_000
@@ -21,6 +37,7 @@ class AgentOffer(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     context_tokens: int = 0
     reasoning: str = ""
+    tools: tuple[OfferedTool, ...] = ()
 
 
 class Menu(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ wire counts them. They are subtracted here, because each of them has its own pri
 
 import msgspec
 
-from perdure.domain.journal.events import Usage
+from perdure.domain.journal.model.usage import Usage
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,7 +60,8 @@ class Basis(Prefix, frozen=True, kw_only=True, array_like=True):
     shown, not described in words. `tokens_max`: the older turns were shortened to so many tokens; 0
     if they were not. `has_thoughts`: the turn's own messages had the model's reasoning in them,
     which the next turn's request leaves out. So many `old_pictures` were left out. `zone` is that
-    in which times were told, or empty if they were not."""
+    in which times were told, or empty if they were not. `own_tools` is the digest of the agent's
+    tools if the turn has brought others beside them."""
 
     own: str = ""
     upto: int = 0
@@ -70,6 +71,7 @@ class Basis(Prefix, frozen=True, kw_only=True, array_like=True):
     has_thoughts: bool = False
     old_pictures: int = 0
     zone: str = ""
+    own_tools: str = ""
 
 
 class KeptText(msgspec.Struct, frozen=True, kw_only=True):

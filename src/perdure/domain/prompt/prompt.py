@@ -27,20 +27,24 @@ from perdure.domain.journal.events import (
     MessageJoined,
     Recorded,
     SteerTaken,
+    ToolCall,
     ToolFinished,
     TurnAmended,
     TurnQueued,
 )
-from perdure.domain.journal.options import NONE, Options
+from perdure.domain.journal.model.options import NONE, Options
+from perdure.domain.journal.model.thoughts import Thought, Thoughts
+from perdure.domain.journal.question_events import AnswerAwaited, EffectMarked
 from perdure.domain.journal.session_events import Compacted
-from perdure.domain.journal.thoughts import Thought, Thoughts
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import CallEnding
+from perdure.domain.outcomes import CallEnding, QuestionKind
 from perdure.domain.prompt.bounds import ROOM, AnswerRoom
 from perdure.domain.prompt.compaction import background
 from perdure.domain.prompt.prefix import ChainSource
 from perdure.domain.prompt.tokens import IMAGE_TOKENS, MESSAGE_TOKENS, tokens_of
 from perdure.domain.prompt.whereabouts import NO_TIMES, Times
+from perdure.domain.tools.callers import NO_RESULT, late_result_text, results_in
+from perdure.domain.tools.framing import marked_text, result_text
 
 
 class Role(StrEnum):
@@ -119,7 +123,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     The bytes are kept in stretches. Those in `sealed` are long and are never copied again;
     `encoded` holds what came after them. So a turn costs the same however long the conversation is.
     `source` says how the turns were told. Of their `pictures`, so many `old_pictures` are left out.
-    `at` is the time of their last message, or 0 if times are not told.
+    `at` is the time of their last message, or 0 if times are not told. `open_calls` are the calls
+    that the last turn has left to its caller: the next message must begin with their results.
     """
 
     sealed: tuple[bytes, ...] = ()
@@ -131,6 +136,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     pictures: int = 0
     old_pictures: int = 0
     at: int = 0
+    open_calls: tuple[ToolCall, ...] = ()
 
     @property
     def size(self) -> int:
@@ -177,14 +183,19 @@ def messages_of(
     notes: Notes = NO_NOTES,
     with_thoughts: bool = False,
     times: Times = NO_TIMES,
+    before: Sequence[ToolCall] = (),
 ) -> list[PromptMessage]:
-    """Return one turn's events, in the order of `seq`, as messages. The user's message comes first.
-    Each note follows the event that it is given for. If that event is between a call and its
-    result, the note follows the last result of those calls, because providers want results
-    first. `with_thoughts`: the turn is under way, so the model gets its reasoning back."""
+    """Return one turn's events, in the order of `seq`, as messages. The user's message comes first,
+    and begins with the results of the calls that the turn `before` has left to its caller. Each
+    note follows the event that it is given for. If that event is between a call and its result, the
+    note follows the last result of those calls, because providers want results first.
+    `with_thoughts`: the turn is under way, so the model gets its reasoning back."""
     messages: list[PromptMessage] = []
     events = list(turn)
+    _add(messages, Role.USER, _brought_blocks(before, results_in(events)))
     unanswered: set[CallId] = set()
+    names: dict[CallId, str] = {}
+    held_words: list[TextBlock] = []
     held: list[Note] = []
     amended = {r.event.message: r.event for r in events if isinstance(r.event, TurnAmended)}
     places = places_of(events)
@@ -198,22 +209,43 @@ def messages_of(
                 thoughts = said.thoughts if with_thoughts else None
                 _add(messages, Role.ASSISTANT, _assistant_blocks(said, thoughts))
                 unanswered.update(each.id for each in said.calls)
+                names.update({each.id: each.name for each in said.calls})
             case Compacted(summary=summary):
                 _add(messages, Role.USER, [TextBlock(background(summary))])
-            case ToolFinished(call=call, ending=ending, result=result):
-                block = ResultBlock(
-                    call=call, text=result, is_error=ending is not CallEnding.RETURNED
-                )
-                _add(messages, Role.USER, [block])
-                unanswered.discard(call)
+            case ToolFinished() as finished if not finished.is_callers:
+                _add(messages, Role.USER, [_result_block(finished, names.get(finished.call, ""))])
+                unanswered.discard(finished.call)
+            case AnswerAwaited(kind=QuestionKind.QUESTION, call=call) if call:
+                names.pop(call, None)  # what a person answers is not data from outside
+            case EffectMarked() as marked:
+                held_words.append(TextBlock(marked_text(marked)))
             case _:
                 pass
         if recorded.key in notes:
             held.append(notes[recorded.key])
-        if held and not unanswered:
-            _add(messages, Role.USER, held)
-            held = []
+        if (held_words or held) and not unanswered:
+            _add(messages, Role.USER, [*held_words, *held])
+            held_words, held = [], []
     return messages
+
+
+def _brought_blocks(
+    before: Sequence[ToolCall], results: Sequence[ToolFinished]
+) -> list[PromptBlock]:
+    """Return a result for each of these calls, and then in words those results that came too late
+    to stand behind their calls."""
+    found = {result.call: result for result in results}
+    blocks: list[PromptBlock] = []
+    for call in before:
+        result = found.pop(call.id, None)
+        missing = ResultBlock(call=call.id, text=NO_RESULT, is_error=True)
+        blocks.append(missing if result is None else _result_block(result))
+    return [*blocks, *(TextBlock(late_result_text(each)) for each in found.values())]
+
+
+def _result_block(finished: ToolFinished, tool: str = "") -> ResultBlock:
+    is_error = finished.ending is not CallEnding.RETURNED
+    return ResultBlock(call=finished.call, text=result_text(finished, tool), is_error=is_error)
 
 
 def _assistant_blocks(said: AssistantSaid, thoughts: Thoughts | None) -> list[PromptBlock]:
@@ -301,6 +333,7 @@ def extend(window: Window, messages: Iterable[PromptMessage], *, encode: Encode)
         pictures=window.pictures,
         old_pictures=window.old_pictures,
         at=window.at,
+        open_calls=window.open_calls,
     )
 
 

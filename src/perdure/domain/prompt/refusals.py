@@ -132,7 +132,7 @@ def is_shown_picture(attachment: Attachment) -> bool:
 def _own(turn: Turn) -> Iterator[LeftOut]:
     """Yield the messages of a turn, and the results that no answer has followed yet."""
     edits = last_edits(turn)
-    said = [recorded.seq for recorded in turn if isinstance(recorded.event, AssistantSaid)]
+    said = max((r.seq for r in turn if isinstance(r.event, AssistantSaid)), default=0)
     for recorded in turn:
         match recorded.event:
             case TurnQueued(kind=kind) if kind in UNASKED:
@@ -140,7 +140,7 @@ def _own(turn: Turn) -> Iterator[LeftOut]:
             case TurnQueued() | MessageJoined() | SteerTaken() as event:
                 amended = edits.get(event.message, 0)
                 yield LeftOut(turn=event.turn, part=event.message, amended=amended)
-            case ToolFinished() as event if said and recorded.seq > said[-1]:
+            case ToolFinished() as event if recorded.seq > said:
                 yield LeftOut(turn=event.turn, part=event.call)
             case _:
                 pass

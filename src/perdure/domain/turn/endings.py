@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.domain.ids import TurnId
 from perdure.domain.journal.events import AssistantSaid, Recorded, TurnSettled
-from perdure.domain.journal.reach import Missed, Reach
+from perdure.domain.journal.model.reach import Missed, Reach
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.text import sentence
 

@@ -14,8 +14,6 @@ import msgspec
 from perdure.domain.errors import Corrupt
 from perdure.domain.ids import CallId
 from perdure.domain.journal.events import (
-    AnswerAwaited,
-    AnswerReceived,
     AnyEvent,
     AssistantSaid,
     AttemptInterrupted,
@@ -25,6 +23,7 @@ from perdure.domain.journal.events import (
     TurnQueued,
     TurnSettled,
 )
+from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.turn.overflow import lacks_room, room_sought, too_long
@@ -49,10 +48,10 @@ class RunCalls(msgspec.Struct, frozen=True):
     calls: tuple[ToolCall, ...]
 
 
-class AwaitAnswer(msgspec.Struct, frozen=True):
-    """Tells the runner to wait until somebody has answered this question."""
+class AwaitAnswers(msgspec.Struct, frozen=True):
+    """Tells the runner to wait until all of these questions are answered."""
 
-    question: AnswerAwaited
+    questions: tuple[AnswerAwaited, ...]
 
 
 class Say(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +70,7 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-Action = AskModel | MakeRoom | Summarise | RunCalls | AwaitAnswer | Say | Settle
+Action = AskModel | MakeRoom | Summarise | RunCalls | AwaitAnswers | Say | Settle
 
 
 WITHHELD: Final = "the model's server refuses to answer this: its filter has held back all of it"
@@ -114,10 +113,13 @@ def next_action(events: Sequence[AnyEvent], known: TurnFacts) -> Action | None:
         return Say(text=queued.answer, reason=StopReason(queued.finish or StopReason.STOP))
     if known.heard is not None:
         return _ending(known.heard, events)
-    if question := open_question(events):
-        return AwaitAnswer(question)
-    if calls := open_calls(events):
+    if questions := open_questions(events):
+        return AwaitAnswers(questions)
+    if calls := our_open_calls(events):
         return _run_or_ask(calls, events, known.questions)
+    if open_calls(events):
+        # What is left are calls of tools that the caller has brought, and runs.
+        return Settle(outcome=Outcome.DONE, reason=StopReason.TOOL_CALLS)
     return _ask_or_end(queued, events, known)
 
 
@@ -138,17 +140,13 @@ def _ask_or_end(queued: TurnQueued, events: Sequence[AnyEvent], known: TurnFacts
 
 def _run_or_ask(
     calls: Sequence[ToolCall], events: Sequence[AnyEvent], questions: Sequence[AnswerAwaited]
-) -> RunCalls | AwaitAnswer:
-    """Return the calls before the first one that somebody must be asked about. If there are none,
-    return the question about that one."""
+) -> RunCalls | AwaitAnswers:
+    """Return the calls about which nobody must be asked. If there are none, return the questions
+    about all the others, so that the turn waits once."""
     answered = {event.question for event in events if isinstance(event, AnswerReceived)}
     to_ask = {each.call: each for each in questions if each.question not in answered}
-    free: list[ToolCall] = []
-    for call in calls:
-        if call.id in to_ask:
-            return RunCalls(tuple(free)) if free else AwaitAnswer(to_ask[call.id])
-        free.append(call)
-    return RunCalls(tuple(free))
+    free = tuple(call for call in calls if call.id not in to_ask)
+    return RunCalls(free) if free else AwaitAnswers(tuple(to_ask[call.id] for call in calls))
 
 
 def _ending(heard: LastAnswer, events: Sequence[AnyEvent]) -> Settle:
@@ -171,10 +169,10 @@ def _is_for_people(events: Sequence[AnyEvent]) -> bool:
     return isinstance(queued, TurnQueued) and queued.kind is not TurnKind.CALL
 
 
-def asks_for_our_tools(queued: TurnQueued, reason: StopReason, calls: Sequence[ToolCall]) -> bool:
-    """Tell whether an answer asks for tools that run here. If the caller brought the tools, the
-    caller runs them, and such an answer ends the turn."""
-    return reason is StopReason.TOOL_CALLS and bool(calls) and not queued.tools
+def asks_for_our_tools(reason: StopReason, calls: Sequence[ToolCall]) -> bool:
+    """Tell whether an answer asks for tools that run here. Tools that the caller brought are run by
+    the caller, and an answer that asks for those alone ends the turn."""
+    return reason is StopReason.TOOL_CALLS and any(not call.is_callers for call in calls)
 
 
 def open_calls(events: Sequence[AnyEvent]) -> tuple[ToolCall, ...]:
@@ -184,16 +182,21 @@ def open_calls(events: Sequence[AnyEvent]) -> tuple[ToolCall, ...]:
     return tuple(call for each in said for call in each.calls if call.id not in finished)
 
 
+def our_open_calls(events: Sequence[AnyEvent]) -> tuple[ToolCall, ...]:
+    """Return the open calls that run here, in their order."""
+    return tuple(call for call in open_calls(events) if not call.is_callers)
+
+
 def started_calls(events: Sequence[AnyEvent]) -> set[CallId]:
     """Return the ids of the calls that have started, whether or not they have a result."""
     return {event.call for event in events if isinstance(event, ToolStarted)}
 
 
-def open_question(events: Sequence[AnyEvent]) -> AnswerAwaited | None:
-    """Return the question that the turn has asked and nobody has answered, or None."""
+def open_questions(events: Sequence[AnyEvent]) -> tuple[AnswerAwaited, ...]:
+    """Return the questions that the turn has asked and nobody has answered."""
     answered = {event.question for event in events if isinstance(event, AnswerReceived)}
     asked = [event for event in events if isinstance(event, AnswerAwaited)]
-    return next((each for each in asked if each.question not in answered), None)
+    return tuple(each for each in asked if each.question not in answered)
 
 
 def steps_taken(events: Sequence[AnyEvent]) -> int:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from perdure.domain.journal.events import Recorded, TurnQueued
-from perdure.domain.prompt.history import history_of
+from perdure.domain.prompt.history import history_of, open_after
 from perdure.domain.prompt.old_pictures import without_old
 from perdure.domain.prompt.prefix import Basis, was_told
 from perdure.domain.prompt.prompt import (
@@ -27,6 +27,7 @@ from perdure.domain.prompt.prompt import (
 )
 from perdure.domain.prompt.shortening import shortened
 from perdure.domain.prompt.whereabouts import Times, times_of
+from perdure.domain.tools.callers import merged_tools
 from perdure.domain.turn.recovery import messages_with_notes, telling_again
 
 INSTRUCTIONS: Final = "instructions"
@@ -67,7 +68,7 @@ def together(*texts: str) -> str:
 def digests_of(basis: Basis, queued: TurnQueued) -> dict[str, str]:
     """Return the digests of the texts that no journal holds, by what each text is."""
     own = basis.own if queued.instructions else basis.instructions
-    tools = "" if queued.tools else basis.tools
+    tools = basis.own_tools if queued.tools else basis.tools
     return {INSTRUCTIONS: own, MEMORY: basis.memory, TOOLS: tools}
 
 
@@ -80,7 +81,7 @@ def spoken_in(asked: StoredRequest) -> _RequestTexts:
     return _RequestTexts(
         instructions=together(found[INSTRUCTIONS], given),
         memory=found[MEMORY],
-        tools=queued.tools if basis.tools and queued.tools else found[TOOLS],
+        tools=merged_tools(found[TOOLS], queued.tools if basis.tools else ""),
         missing=tuple(name for name, digest in digests.items() if digest and not found[name]),
     )
 
@@ -106,7 +107,8 @@ def own_in(asked: StoredRequest) -> list[PromptMessage]:
     basis = asked.basis
     known = [r for r in asked.turn if r.seq <= basis.upto and was_told(r, basis.source)]
     telling = telling_again(asked.turn, asked.chain, upto=basis.upto)
-    return messages_with_notes(known, telling, times=_times(asked))
+    before = open_after(asked.chain)
+    return messages_with_notes(known, telling, times=_times(asked), before=before)
 
 
 def _times(asked: StoredRequest) -> Times:

@@ -26,10 +26,12 @@ from perdure.domain.journal.events import (
     TurnQueued,
     TurnStarted,
 )
+from perdure.domain.journal.question_events import EffectMarked
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest
 from perdure.domain.prompt.prompt import Note, PromptMessage, Role, messages_of
 from perdure.domain.prompt.whereabouts import NO_TIMES, Times
+from perdure.domain.tools.traits import canonical
 from perdure.domain.turn.errands import instruction, is_watched
 from perdure.domain.turn.next_action import open_calls
 
@@ -105,6 +107,7 @@ _CLOSING: Final = {
     CallEnding.INTERRUPTED: (
         "The call was interrupted before it returned. It is safe to call again."
     ),
+    CallEnding.DENIED: "The call was not run: the turn ended before anybody had allowed it.",
 }
 _WHY: Final = {
     Interruption.CRASH: "The gateway stopped unexpectedly",
@@ -156,27 +159,22 @@ def closed(turn: TurnId, call: CallId, ending: CallEnding) -> ToolFinished:
 
 
 def may_have_happened(call: ToolCall, events: Iterable[AnyEvent]) -> bool:
-    """Tell whether this turn made the same call before and nobody knows whether it took effect."""
+    """Tell whether this turn made the same call before and it may have taken effect: nobody knows,
+    or a person has said that it did."""
     made = list(events)
     unknown = {
         event.call
         for event in made
         if isinstance(event, ToolFinished) and event.ending is CallEnding.UNKNOWN
     }
+    unknown -= {e.call for e in made if isinstance(e, EffectMarked) and not e.has_happened}
     earlier = [c for event in made if isinstance(event, AssistantSaid) for c in event.calls]
     return any(
-        each.id in unknown and (each.name, _canonical(each)) == (call.name, _canonical(call))
+        each.id in unknown
+        and each.name == call.name
+        and canonical(each.arguments) == canonical(call.arguments)
         for each in earlier
     )
-
-
-def _canonical(call: ToolCall) -> str:
-    """Return a call's arguments, written so that arguments with the same meaning are equal."""
-    try:
-        value = msgspec.json.decode(call.arguments)
-    except msgspec.DecodeError:
-        return call.arguments
-    return msgspec.json.encode(value, order="deterministic").decode()
 
 
 def tail_key(events: Iterable[AnyEvent]) -> str:
@@ -293,23 +291,32 @@ def told_by(acknowledged: Recorded) -> tuple[SessionId, int]:
 
 
 def messages_with_notes(
-    turn: Sequence[Recorded], telling: Telling, *, times: Times = NO_TIMES
+    turn: Sequence[Recorded],
+    telling: Telling,
+    *,
+    times: Times = NO_TIMES,
+    before: Sequence[ToolCall] = (),
 ) -> list[PromptMessage]:
     """Return a turn's messages with the notes of this attempt. The order of an errand follows the
     turn's own words directly. The note about interruptions stands at the turn's last interruption.
     If only earlier turns were interrupted, it stands before the person's new message, which has
-    priority."""
+    priority. `before` are the calls that the turn before has left to its caller."""
     notes = _orders(turn)
     own = {recorded.key for recorded in turn}
     mine = [each for each in telling.interruptions if each.key in own]
     if mine:
         last = mine[-1]
         notes[last.key] = _note(last, [*telling.before, *_known_at(turn, last)], is_replaced=False)
-    messages = messages_of(turn, notes=notes, with_thoughts=True, times=times)
+    messages = messages_of(turn, notes=notes, with_thoughts=True, times=times, before=before)
     if mine or not telling.interruptions:
         return messages
     ahead = _note(telling.interruptions[-1], telling.before, is_replaced=True)
-    return [PromptMessage(role=Role.USER, blocks=(ahead,)), *messages]
+    count = len(before)  # results come first, because providers want them directly behind the calls
+    if not count:
+        return [PromptMessage(role=Role.USER, blocks=(ahead,)), *messages]
+    first = messages[0]
+    blocks = (*first.blocks[:count], ahead, *first.blocks[count:])
+    return [msgspec.structs.replace(first, blocks=blocks), *messages[1:]]
 
 
 def _known_at(turn: Sequence[Recorded], last: Recorded) -> list[Recorded]:

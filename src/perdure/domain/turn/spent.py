@@ -5,7 +5,12 @@ from typing import Final
 
 import msgspec
 
-from perdure.domain.journal.events import AnswerAwaited, AnyEvent, AttemptInterrupted, Usage
+from perdure.domain.journal.events import (
+    AnyEvent,
+    AttemptInterrupted,
+)
+from perdure.domain.journal.model.usage import Usage
+from perdure.domain.journal.question_events import AnswerAwaited
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):

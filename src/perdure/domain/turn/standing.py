@@ -4,8 +4,6 @@ import msgspec
 
 from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.journal.events import (
-    AnswerAwaited,
-    AnswerReceived,
     AnyEvent,
     AttemptInterrupted,
     NoticePosted,
@@ -16,6 +14,7 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WaitEnded
 from perdure.domain.journal.session_events import HeadMoved, SessionOpened, SessionResumed, TitleSet
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn.recovery import CONTINUE, DROP
@@ -110,9 +109,9 @@ def after(standing: SessionStanding, event: AnyEvent) -> SessionStanding:
             return _stepped(standing, event, attempts=attempt, reason="")
         case AttemptInterrupted(reason=reason):
             return _stepped(standing, event, reason=reason, is_asked=False)
-        case TurnRequeued() | AnswerAwaited() | AnswerReceived():
+        case TurnRequeued() | AnswerAwaited() | AnswerReceived() | WaitEnded():
             return _stepped(standing, event)
-        case NoticePosted(about=turn, choices=choices) if turn and choices:
+        case NoticePosted(about=turn, choices=choices, question=None) if turn and choices:
             return _changed(standing, turn, is_asked=True)
         case TurnMoved(turn=turn):
             return msgspec.structs.replace(standing, open_turns=_others(standing, turn))

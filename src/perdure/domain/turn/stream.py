@@ -6,8 +6,8 @@ exactly one `Stopped`, and only the provider's own finish marker makes that a su
 
 import msgspec
 
-from perdure.domain.journal.events import Usage
-from perdure.domain.journal.thoughts import Thoughts
+from perdure.domain.journal.model.thoughts import Thoughts
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.outcomes import Refused, StopReason
 
 

@@ -19,8 +19,6 @@ import msgspec
 from perdure.domain.errors import Conflict, Corrupt
 from perdure.domain.ids import TurnId
 from perdure.domain.journal.events import (
-    AnswerAwaited,
-    AnswerReceived,
     AttemptInterrupted,
     TurnEvent,
     TurnQueued,
@@ -28,6 +26,7 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WaitEnded
 from perdure.domain.outcomes import Interruption, Outcome
 
 
@@ -51,7 +50,9 @@ LEGAL: Final[Mapping[tuple[State, type[TurnEvent]], State]] = {
     (State.RUNNING, TurnSettled): State.SETTLED,
     (State.RUNNING, AttemptInterrupted): State.INTERRUPTED,  # the owner died, or time ran out
     (State.RUNNING, AnswerAwaited): State.WAITING,
-    (State.WAITING, AnswerReceived): State.QUEUED,  # same turn, where it was
+    (State.WAITING, AnswerAwaited): State.WAITING,  # one more question of the same answer
+    (State.WAITING, AnswerReceived): State.WAITING,  # others may still be open
+    (State.WAITING, WaitEnded): State.QUEUED,  # same turn, where it was
     (State.WAITING, TurnSettled): State.SETTLED,  # stopped or replaced
     (State.INTERRUPTED, TurnRequeued): State.QUEUED,  # same turn, next attempt
     (State.INTERRUPTED, TurnSettled): State.SETTLED,  # replaced, dropped, or at the limit
@@ -99,7 +100,7 @@ def evolve(turn: Turn, event: TurnEvent) -> Turn:
             return msgspec.structs.replace(changed, interruption=reason)
         case TurnSettled(outcome=outcome):
             return msgspec.structs.replace(changed, outcome=outcome)
-        case TurnRequeued() | AnswerAwaited() | AnswerReceived():
+        case TurnRequeued() | AnswerAwaited() | AnswerReceived() | WaitEnded():
             return changed
 
 

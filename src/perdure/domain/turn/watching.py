@@ -20,6 +20,7 @@ from perdure.domain.errors import Rejected
 from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.journal.events import (
     AssistantSaid,
+    Attachment,
     MessageJoined,
     NoticePosted,
     Recorded,
@@ -31,15 +32,24 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived
 from perdure.domain.journal.session_events import CommandTaken
-from perdure.domain.journal.transcript import Entry, assistant_entry, call_state, user_entry
+from perdure.domain.journal.transcript import (
+    Entry,
+    assistant_entry,
+    call_state,
+    notice_entry,
+    user_entry,
+)
 from perdure.domain.kinds import TurnKind
+from perdure.domain.tools.asking import ALLOW, DENY
 from perdure.domain.turn.standing import SessionStanding
 
 ALL_SUBS: Final = 99
 # Events after which the watcher has seen nothing of the message being written: it is over, or a new
 # one begins. TurnSettled is not among them: that turn may have waited behind the one that speaks.
 _ENDERS: Final = (AssistantSaid, TurnStarted)
+_ANSWER_STATES: Final = {ALLOW: "allowed", DENY: "denied"}
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,14 +62,44 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class ToolProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """Says how far a tool call is. It is shown as it comes, and stored nowhere."""
+
+    turn: TurnId
+    call: str
+    text: str
+
+
 class ToolNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Says that a tool call has started or ended."""
+    """Says that a tool call has started or ended, or how far it is. A long result is kept as the
+    file `whole`, of `size` characters, and `result` is its beginning."""
 
     turn: TurnId
     call: str
     name: str
     state: str
     result: str | None = None
+    text: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    whole: str = ""
+    size: int = 0
+
+
+class QuestionNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Says that a person is asked whether a call may run, or something that the agent wants to
+    know; or that such a question is closed."""
+
+    id: str
+    turn: TurnId
+    tool: str
+    state: str
+    kind: str = ""
+    args: str = ""
+    text: str = ""
+    choices: tuple[str, ...] = ()
+    deadline: int = 0
+    answer: str = ""
+    by: str = ""
 
 
 class OutcomeNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -84,11 +124,12 @@ class StateNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str = ""
 
 
-News = Entry | Delta | ToolNews | OutcomeNews | StateNews
+News = Entry | Delta | ToolNews | QuestionNews | OutcomeNews | StateNews
 NAMES: Final[dict[type[News], str]] = {
     Entry: "message",
     Delta: "delta",
     ToolNews: "tool",
+    QuestionNews: "approval",
     OutcomeNews: "outcome",
     StateNews: "state",
 }
@@ -141,7 +182,8 @@ def position(text: str) -> Position:
 
 
 def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
-    """Return what one event means to a watcher. `calls` remembers the names of open calls."""
+    """Return what one event means to a watcher. `calls` remembers the names of the tools of open
+    calls and questions."""
     match recorded.event:
         case TurnQueued() | MessageJoined() | SteerAccepted() as spoken:
             is_sent = isinstance(spoken, TurnQueued) and spoken.kind == TurnKind.SENT
@@ -159,12 +201,8 @@ def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
         case AssistantSaid() as said:
             calls.update({call.id: call.name for call in said.calls})
             return [assistant_entry(said, recorded.at)]
-        case ToolStarted(turn=turn, call=call):
-            return [ToolNews(turn=turn, call=call, name=calls.get(call, ""), state="started")]
-        case ToolFinished(turn=turn, call=call, ending=ending, result=result):
-            name = calls.pop(call, "")
-            state = call_state(ending)
-            return [ToolNews(turn=turn, call=call, name=name, state=state, result=result)]
+        case ToolStarted() | ToolFinished() | AnswerAwaited() | AnswerReceived() as event:
+            return [_call_news(event, calls)]
         case TurnSettled() as settled:
             return [
                 OutcomeNews(
@@ -174,20 +212,65 @@ def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
                     detail=settled.detail,
                 )
             ]
-        case CommandTaken(message=message, reply=text) | NoticePosted(message=message, text=text):
-            choices = getattr(recorded.event, "choices", ())
-            return [
-                Entry(
-                    id=message,
-                    role="notice",
-                    text=text,
-                    turn=getattr(recorded.event, "about", None),
-                    at=recorded.at,
-                    choices=choices,
-                )
-            ]
+        case CommandTaken() | NoticePosted() as posted:
+            return [notice_entry(posted, recorded.at)]
         case _:
             return []
+
+
+def _call_news(
+    event: ToolStarted | ToolFinished | AnswerAwaited | AnswerReceived, calls: dict[str, str]
+) -> ToolNews | QuestionNews:
+    """Return what an event means that is about one call, or about a question."""
+    match event:
+        case ToolStarted(turn=turn, call=call):
+            return ToolNews(turn=turn, call=call, name=calls.get(call, ""), state="started")
+        case ToolFinished():
+            return _finished_news(event, event.name or calls.pop(event.call, ""))
+        case AnswerAwaited():
+            calls[event.question] = event.tool
+            return _question_news(event)
+        case AnswerReceived():
+            return _answer_news(event, calls.pop(event.question, ""))
+
+
+def _finished_news(finished: ToolFinished, name: str) -> ToolNews:
+    return ToolNews(
+        turn=finished.turn,
+        call=finished.call,
+        name=name,
+        state=call_state(finished.ending),
+        result=finished.result,
+        attachments=finished.attachments,
+        whole=finished.whole or "",
+        size=finished.size,
+    )
+
+
+def _question_news(asked: AnswerAwaited) -> QuestionNews:
+    return QuestionNews(
+        id=asked.question,
+        turn=asked.turn,
+        tool=asked.tool,
+        state="pending",
+        kind=asked.kind,
+        args=asked.arguments,
+        text=asked.text,
+        choices=asked.choices,
+        deadline=asked.deadline,
+    )
+
+
+def _answer_news(answered: AnswerReceived, tool: str) -> QuestionNews:
+    state = _ANSWER_STATES.get(answered.answer, "answered") if answered.by else answered.reason
+    return QuestionNews(
+        id=answered.question,
+        turn=answered.turn,
+        tool=tool,
+        state="expired" if state == "deadline" else state,
+        answer=answered.answer,
+        by=answered.by or "",
+    )
 
 
 def state_of(standing: SessionStanding) -> StateNews:

@@ -12,6 +12,7 @@ import structlog
 from perdure.domain.delivery import PartState
 from perdure.domain.errors import Conflict
 from perdure.domain.journal.events import Recorded
+from perdure.domain.journal.question_events import WaitEnded
 from perdure.engine.foundation.persist import persist
 from perdure.engine.watching.feed import Feed
 from perdure.ports.delivery.outbox import Outbox, Part
@@ -58,7 +59,7 @@ class AttemptRecords:
         """Give up parts that have waited for longer than this. Publishes to the feed what was
         journalled for it."""
         expired = await self._outbox.expire(older_than_s=older_than_s)
-        self._feed.publish_recorded(expired.recorded)
+        self._tell(expired.recorded)
 
     async def defer(self, part: Part, *, due_in_s: float) -> None:
         """Give back a part that was not tried. It can be taken again after `due_in_s`."""
@@ -83,7 +84,14 @@ class AttemptRecords:
         await self._write(part, post)
 
     async def _and_tell(self, write: Callable[[], Awaitable[list[Recorded]]]) -> None:
-        self._feed.publish_recorded(await write())
+        self._tell(await write())
+
+    def _tell(self, recorded: Sequence[Recorded]) -> None:
+        """Publish what was journalled. A turn that waited for an answer goes on if its question
+        could not be delivered."""
+        self._feed.publish_recorded(recorded)
+        if any(isinstance(each.event, WaitEnded) for each in recorded):
+            self._wakes.publish(Topic.TURNS)
 
     async def _write(self, part: Part, write: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -361,9 +361,12 @@ class OutboxPump:
         return Post(
             key=part.id,
             address=part.address,
-            text=with_choices(text or part.text, part.choices, can),
+            text=with_choices(
+                text or part.text, part.choices, can, is_explained=part.question is not None
+            ),
             reply_to=part.reply_to,
             choices=part.choices if len(part.choices) <= can.choices_max else (),
+            question=part.question,
             after=part.after,
             is_repeat=part.attempts > 1,
         )

@@ -175,7 +175,12 @@ class Reconciler:
         return Sought(
             key=part.id,
             address=part.address,
-            text=with_choices(part.text, part.choices, surface.capabilities(part.address)),
+            text=with_choices(
+                part.text,
+                part.choices,
+                surface.capabilities(part.address),
+                is_explained=part.question is not None,
+            ),
             name=file.name if file else "",
             tried_at=part.changed_at,
             owned=rivals.receipts,

@@ -11,7 +11,8 @@ from perdure.domain.journal.events import (
     ToolStarted,
     TurnSettled,
 )
-from perdure.domain.turn.watching import Delta
+from perdure.domain.journal.question_events import AnswerAwaited
+from perdure.domain.turn.watching import Delta, ToolProgress
 from perdure.engine.watching.feed import FeedItem
 from perdure.ports.turns.turns import Claimed
 
@@ -37,7 +38,11 @@ class TurnText:
         """Apply what was published in the turn's session. Ignores other turns."""
         if item.turn != self._turn:
             return
-        if isinstance(item, Delta):
+        if isinstance(item, ToolProgress):
+            self._tools[CallId(item.call)] = (
+                f"{self._names.get(CallId(item.call), 'a tool')}: {item.text}"
+            )
+        elif isinstance(item, Delta):
             self._is_thinking = False
             known = self._texts.get(item.message, "")
             self._texts[item.message] = known[: item.offset] + item.text
@@ -53,7 +58,7 @@ class TurnText:
                 self._tools[call] = self._names.get(call, "a tool")
             case ToolFinished(call=call):
                 self._tools.pop(call, None)
-            case AttemptInterrupted() | TurnSettled():
+            case AttemptInterrupted() | AnswerAwaited() | TurnSettled():
                 self.is_over = True
             case _:
                 pass

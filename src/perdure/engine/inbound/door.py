@@ -3,14 +3,16 @@ commit."""
 
 from collections.abc import Callable, Sequence
 
-from perdure.domain.ids import PrincipalId, SessionId, TurnId
+from perdure.domain.ids import CallId, PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
 from perdure.domain.journal.events import NoticePosted, Recorded
+from perdure.domain.journal.records import EffectView
 from perdure.domain.people.menu import Menu
 from perdure.engine.turns.pump import TurnPump
 from perdure.engine.watching.feed import Feed
 from perdure.ports.people.places import OutgoingMessage, Places, SentMessage
 from perdure.ports.turns.inbox import Inbox
+from perdure.ports.turns.questions import Effects, QuestionReply, Questions, QuestionTaken
 from perdure.ports.turns.wakes import Topic, Wakes
 
 
@@ -23,6 +25,8 @@ class NodeDoor:
         self,
         inbox: Inbox,
         places: Places,
+        questions: Questions,
+        effects: Effects,
         feed: Feed,
         pump: TurnPump,
         *,
@@ -33,6 +37,8 @@ class NodeDoor:
     ) -> None:
         self._inbox = inbox
         self._places = places
+        self._questions = questions
+        self._effects = effects
         self._feed = feed
         self._pump = pump
         self._queue_max = queue_max
@@ -102,6 +108,23 @@ class NodeDoor:
     async def amend(self, turn: TurnId, text: str, *, by: PrincipalId | None) -> None:
         """Change the text of a message that still waits."""
         self._happened(await self._inbox.amend(turn, text, by=by))
+
+    async def answer(self, reply: QuestionReply) -> QuestionTaken:
+        """Take the answer to a question of an agent. With the last one its turn goes on."""
+        taken = await self._questions.answer(reply)
+        self._happened(taken.recorded)
+        self._wakes.publish(Topic.OUTBOX)  # the question loses its buttons
+        return taken
+
+    async def mark_effect(
+        self, call: CallId, *, has_happened: bool, by: PrincipalId, principal: PrincipalId | None
+    ) -> EffectView:
+        """Record whether a call has happened. If its turn still runs, it hears of that."""
+        marked = await self._effects.mark(
+            call, has_happened=has_happened, by=by, principal=principal
+        )
+        self._wakes.publish(Topic.STEERED, marked.turn)
+        return marked
 
     def _happened(self, recorded: Sequence[Recorded]) -> None:
         self._feed.publish_recorded(recorded)

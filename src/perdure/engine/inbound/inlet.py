@@ -297,6 +297,9 @@ def _update_of(caller: PlacedArrival, terms: Terms, principal: PrincipalId) -> U
             roles=tuple(sorted(terms.rules.roles.intersection(arrival.sender.roles))),
             is_bot=arrival.sender.is_bot,
         ),
+        press=arrival.press,
+        reply_to=arrival.reply_to,
+        said=storable(arrival.text) if arrival.reply_to else "",
     )
 
 

@@ -5,7 +5,7 @@ If no budget is set, nothing is reserved, and the store is not asked.
 
 from functools import partial
 
-from perdure.domain.journal.events import Usage
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.people.budgets import Amount, DailyBudgets, estimate, refusal_text
 from perdure.domain.people.prices import Tariff, cost
 from perdure.engine.foundation.persist import persist

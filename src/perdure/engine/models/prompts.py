@@ -14,7 +14,7 @@ from perdure.domain.journal.events import Recorded, TurnQueued
 from perdure.domain.journal.left_out import leaves_something_out
 from perdure.domain.kinds import TurnKind
 from perdure.domain.people.memory import memory_section
-from perdure.domain.prompt.history import history_of
+from perdure.domain.prompt.history import history_of, open_after
 from perdure.domain.prompt.old_pictures import old_pictures, picture_count, without_old
 from perdure.domain.prompt.prefix import (
     Basis,
@@ -39,6 +39,7 @@ from perdure.domain.prompt.prompt import (
 )
 from perdure.domain.prompt.tokens import tokens_of
 from perdure.domain.prompt.whereabouts import times_of, whereabouts_section
+from perdure.domain.tools.callers import left_open, merged_tools
 from perdure.domain.turn.overflow import limit_of, refusal_of
 from perdure.domain.turn.rebuilding import (
     StoredRequest,
@@ -80,12 +81,14 @@ class Prompted(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Words(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the texts of a request beside its messages. `spoken` are the instructions, `own` those
-    without what the turn brought, and `kept` the texts that no journal holds."""
+    without what the turn brought, `own_tools` the tools without those that it brought, and `kept`
+    the texts that no journal holds."""
 
     own: str = ""
     spoken: str = ""
     memory: str = ""
     tools: str = ""
+    own_tools: str = ""
     kept: tuple[KeptText, ...] = ()
 
 
@@ -121,8 +124,9 @@ class Prompts:
             seat, claimed, zone, is_passing=queued.kind.is_errand, own_pictures=picture_count(own)
         )
         times, _ = times_of(turn, zone, before=window.at)
-        if times:
-            own = messages_with_notes(turn, telling, times=times)
+        before = window.open_calls
+        if times or before:
+            own = messages_with_notes(turn, telling, times=times, before=before)
         tokens_max = 0
         if queued.kind.is_errand:
             window, tokens_max = await self._readable(window, seat, claimed, turn)
@@ -148,6 +152,7 @@ class Prompts:
                 instructions=text_digest(words.spoken),
                 memory=text_digest(words.memory),
                 tools=text_digest(words.tools),
+                own_tools=text_digest(words.own_tools) if queued.tools else "",
                 view=window.source.view(claimed.view),
                 own=text_digest(words.own) if queued.instructions else "",
                 upto=turn[-1].seq,
@@ -168,11 +173,11 @@ class Prompts:
 
     def _words(self, seat: Seat, claimed: Claimed, queued: TurnQueued) -> _Words:
         """Return the texts of a request beside its messages."""
-        tools = "" if queued.kind in _WITHOUT_TOOLS else queued.tools or seat.tools.schemas()
-        kept_tools = () if queued.tools else kept_text(tools)
+        own_tools = "" if queued.kind in _WITHOUT_TOOLS else seat.tools.schemas()
+        tools = merged_tools(own_tools, queued.tools)
         if queued.kind is TurnKind.STICKER:
             # Everybody gets the description, so nobody's instructions or memories may get into it.
-            return _Words(tools=tools, kept=kept_tools)
+            return _Words()
         zone = self._zone_told(seat, claimed, queued)
         where = whereabouts_section(claimed.address, claimed.whereabouts, zone) if zone else ""
         own = together(seat.instructions, self._personas().get(queued.persona, ""), where)
@@ -185,10 +190,11 @@ class Prompts:
             spoken=together(own, queued.instructions),
             memory=memory,
             tools=tools,
+            own_tools=own_tools,
             kept=(
                 *kept_text(own, owner=owner if where else ""),
                 *kept_text(memory, owner=owner, lines=lines),
-                *kept_tools,
+                *kept_text(own_tools),
             ),
         )
 
@@ -221,7 +227,13 @@ class Prompts:
         messages = history_of(chain, times=times)
         pictures = picture_count(messages)
         old = _old_in(seat, pictures, own_pictures or 0)
-        begun = Window(source=source_of(chain), at=at, pictures=pictures, old_pictures=old)
+        begun = Window(
+            source=source_of(chain),
+            at=at,
+            pictures=pictures,
+            old_pictures=old,
+            open_calls=open_after(chain),
+        )
         told = await self._with_pictures(seat, messages, old=old)
         window = extend(begun, told, encode=seat.agent.encode)
         if is_passing:
@@ -242,7 +254,7 @@ class Prompts:
         chain = await self._conversations.window(claimed.parent, limit=CHAIN_MAX)
         messages = history_of(chain)
         fitting = readable(messages, tokens_max=tokens_max)
-        begun = Window(source=source_of(chain))
+        begun = Window(source=source_of(chain), open_calls=window.open_calls)
         return extend(begun, fitting, encode=seat.agent.encode), tokens_max
 
     async def told(self, turn: TurnId) -> list[PromptMessage]:
@@ -283,7 +295,7 @@ class Prompts:
             return  # what is told of the turns has changed, so the next request is made anew
         zone = self._zone_told(seat, claimed, queued)
         times, at = times_of(own, zone, before=known.at)
-        said = messages_of(own, times=times)
+        said = messages_of(own, times=times, before=known.open_calls)
         messages = await self._with_pictures(seat, said)
         if parent is not None:
             self._windows.forget((seat.agent, parent))
@@ -292,6 +304,7 @@ class Prompts:
             source=and_then(known.source, own),
             at=at,
             pictures=known.pictures + picture_count(said),
+            open_calls=left_open(own),
         )
         grown = extend(known, messages, encode=seat.agent.encode)
         self._windows.keep((seat.agent, queued.turn), view, grown)

@@ -27,7 +27,7 @@ from functools import partial
 from itertools import count
 from typing import Final, Protocol
 
-from perdure.domain.journal.reach import Missed, Reach
+from perdure.domain.journal.model.reach import Missed, Reach
 from perdure.domain.outcomes import StopReason
 from perdure.domain.turn.stream import AgentEvent, AgentSpent, Stopped
 from perdure.engine.models.resting import TOO_MANY, AccountLimit, AgentRest

@@ -1,20 +1,22 @@
 """Holds the agents of this gateway, by name."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
 
 from perdure.domain.errors import Rejected
-from perdure.domain.journal.options import Options
-from perdure.domain.people.menu import AgentOffer
+from perdure.domain.journal.model.options import Options
+from perdure.domain.people.menu import AgentOffer, OfferedTool
 from perdure.domain.people.prices import Tariff
 from perdure.domain.prompt.compaction import KEEP_SHARE
 from perdure.domain.prompt.old_pictures import PICTURES_KEPT
+from perdure.domain.tools.globs import is_match
+from perdure.domain.tools.policy import Do, ToolPolicy, default_for
 from perdure.ports.turns.agent import Agent
-from perdure.ports.turns.tools import Tools
+from perdure.ports.turns.tools import ToolOffer, Tools
 
 # What a wire that requires a limit asks for an answer. Smaller windows have no room for so much.
 _ANSWER_TOKENS: Final = 8192
@@ -24,12 +26,15 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
     """Holds an agent with its configuration. `patience_s` is how long a turn waits for the agent
     while it is away; `account` is the same for agents that share a limit at a provider. `window` is
     the size of the model's window as its server has named it, or 0; a smaller window than the
-    configured one takes its place in `context_tokens`."""
+    configured one takes its place in `context_tokens`. `told_tools` is what
+    people are told of its tools, and of those that it could have and does not."""
 
     name: str
     kind: str
     agent: Agent
     tools: Tools
+    policy: ToolPolicy = ToolPolicy()
+    told_tools: tuple[OfferedTool, ...] = ()
     model: str = ""
     reasoning: str = ""
     instructions: str = ""
@@ -68,6 +73,27 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
             model=self.model,
             context_tokens=self.context_tokens,
             reasoning=self.reasoning,
+            tools=self.told_tools,
+        )
+
+
+def offered_tools(offers: Iterable[ToolOffer], policy: ToolPolicy) -> Iterator[OfferedTool]:
+    """Yield an agent's tools as people are told of them."""
+    for offer in offers:
+        mode = policy.approve.get(offer.name)
+        has_rules = any(is_match(rule.tool, name) for rule in policy.rules for name in offer.acts)
+        states = sorted({default_for(traits, policy) for traits in offer.traits})
+        asked = {
+            Do.ALLOW: "it may be called without a question",
+            Do.ASK: "you are asked before it is called",
+            Do.DENY: "a rule forbids it",
+        }
+        why = f'approve = "{mode}"' if mode else ", or ".join(asked[each] for each in states)
+        yield OfferedTool(
+            name=offer.name,
+            description=offer.description,
+            state=" or ".join(states),
+            why=f"{why}; rules refine it" if has_rules else why,
         )
 
 
@@ -116,7 +142,8 @@ class Roster:
 
     def fresh(self, seat: Seat) -> Seat:
         """Return a seat with what is known by now."""
-        return next((each for each in self.seats if each.agent is seat.agent), seat)
+        found = next((each for each in self.seats if each.agent is seat.agent), seat)
+        return msgspec.structs.replace(found, tools=seat.tools, policy=seat.policy)
 
     def _fitted(self) -> dict[str, Seat]:
         """Return the seats with the windows that are known."""
@@ -131,11 +158,14 @@ class Roster:
 
     @asynccontextmanager
     async def at_work(self, name: str) -> AsyncIterator[list[Seat]]:
-        """Yield the seats that a turn for this agent may use. Their agents stay open meanwhile."""
+        """Yield the seats that a turn for this agent may use. Their agents stay open meanwhile, and
+        their tools stay as they are now."""
         seats = self.candidates(name)
         self._at_work.update(_agents(seats))
         try:
-            yield seats
+            yield [
+                msgspec.structs.replace(seat, tools=await seat.tools.current()) for seat in seats
+            ]
         finally:
             self._at_work.subtract(_agents(seats))
             await self._let_go()

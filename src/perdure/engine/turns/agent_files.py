@@ -36,14 +36,20 @@ class AgentFiles:
         self._bytes_max = bytes_max
 
     async def take(
-        self, file: AgentFile, principal: PrincipalId, *, so_far: Sequence[Recorded]
+        self,
+        file: AgentFile,
+        principal: PrincipalId,
+        *,
+        so_far: Sequence[Recorded],
+        more: int = 0,
     ) -> Attachment | str:
         """Store a file and return it as an attachment, or return a text for the reply that says why
-        it was not kept. `so_far` holds the turn's events, which count the files already given."""
+        it was not kept. `so_far` holds the turn's events, which count the files already given;
+        `more` files were taken that are not in them yet."""
         name = file_name(Attachment(name=storable(file.name)))[:NAME_MAX]
         if len(file.data) > self._bytes_max:
             return f"\n\n(The file {name} was not kept: it is over {self._bytes_max:,} bytes.)"
-        if len(given_in(so_far)) >= FILES_MAX:
+        if len(given_in(so_far)) + more >= FILES_MAX:
             return f"\n\n(The file {name} was not kept: a turn gives at most {FILES_MAX} files.)"
         mime = kind_of(file.data[:HEAD_BYTES], name=name, declared=file.mime)
         keep = partial(self._put, file.data, mime=mime, name=name, principal=principal)
@@ -51,6 +57,12 @@ class AgentFiles:
         if media is None:
             return f"\n\n(The file {name} was not kept: this gateway cannot store files now.)"
         return Attachment(media=media.id, mime=media.mime, name=media.name, size=media.size)
+
+    async def keep(self, text: str, tool: str, principal: PrincipalId) -> Media | None:
+        """Store the long result of a tool, or return None if it cannot be kept."""
+        name = file_name(Attachment(name=f"{storable(tool)[: NAME_MAX - 4]}.txt"))
+        keep = partial(self._put, text.encode(), mime="text/plain", name=name, principal=principal)
+        return await persist(keep, clock=self._clock)
 
     async def _put(
         self, data: bytes, *, mime: str, name: str, principal: PrincipalId

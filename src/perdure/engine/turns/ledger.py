@@ -13,13 +13,13 @@ import structlog
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.events import (
-    AnswerAwaited,
     AnyEvent,
     Recorded,
     SteerTaken,
     TurnQueued,
     TurnSettled,
 )
+from perdure.domain.journal.question_events import AnswerAwaited
 from perdure.domain.journal.session_events import RoomSought
 from perdure.domain.outcomes import Interruption, NodeRequest
 from perdure.domain.prompt.prefix import NOTHING_ASKED, RequestOrigin
@@ -185,15 +185,15 @@ class Ledger:
         except (Transient, Ambiguous) as error:
             log.warning("people could not be told", turn=self.lease.turn, error=error.message)
 
-    async def wait(self, question: AnswerAwaited, *, spent: Spent) -> None:
-        """End this attempt with a question. The turn has no owner until the question is
+    async def wait(self, questions: Sequence[AnswerAwaited], *, spent: Spent) -> None:
+        """End this attempt with questions. The turn has no owner until all of them are
         answered."""
 
         def is_it(event: AnyEvent) -> bool:
-            return isinstance(event, AnswerAwaited) and event.question == question.question
+            return isinstance(event, AnswerAwaited) and event.question == questions[0].question
 
         recorded = await persist(
-            partial(self._turns.wait, self.lease, question, spent=spent),
+            partial(self._turns.wait, self.lease, questions, spent=spent),
             clock=self.clock,
             happened=self._finding(is_it),
         )

@@ -18,14 +18,20 @@ import structlog
 from perdure.domain.errors import Corrupt
 from perdure.domain.ids import CallId, MessageId
 from perdure.domain.journal.attachments import given_in
-from perdure.domain.journal.events import AssistantSaid, Attachment, ToolCall, Usage
-from perdure.domain.journal.reach import AT_ONCE
+from perdure.domain.journal.events import (
+    AssistantSaid,
+    Attachment,
+    ToolCall,
+)
+from perdure.domain.journal.model.reach import AT_ONCE
+from perdure.domain.journal.model.thoughts import Thoughts
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.journal.session_events import WindowExceeded
-from perdure.domain.journal.thoughts import Thoughts
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.bounds import Measure
 from perdure.domain.prompt.prefix import NOTHING_ASKED, RequestOrigin
+from perdure.domain.tools.callers import names_in
 from perdure.domain.turn.announcing import away_text
 from perdure.domain.turn.overflow import refusal_of, room_sought
 from perdure.domain.turn.recovery import acknowledgements
@@ -358,5 +364,12 @@ class ModelCalls:
             id=CallId(self._services.mint("call")),
             name=call.name,
             arguments=call.arguments,
-            repeat=seat.tools.repeat(call.name),
+            repeat=seat.tools.traits(call.name, call.arguments).repeat,
+            is_callers=self._is_callers(seat, call.name),
         )
+
+    def _is_callers(self, seat: Seat, name: str) -> bool:
+        """Tell whether a tool was brought by the program that asks. A tool of the caller takes the
+        place of the agent's tool with the same name, for this call."""
+        queued = self._ledger.queued
+        return bool(queued.tools) and (name in names_in(queued.tools) or not seat.tools.has(name))

@@ -17,13 +17,13 @@ import msgspec
 import structlog
 
 from perdure.domain.errors import Fenced
-from perdure.domain.journal.events import ToolCall, ToolFinished, ToolStarted
+from perdure.domain.journal.question_events import AnswerAwaited
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest, Outcome, StopReason
+from perdure.domain.outcomes import Interruption, NodeRequest, Outcome, StopReason
 from perdure.domain.turn.errands import is_watched
 from perdure.domain.turn.next_action import (
     AskModel,
-    AwaitAnswer,
+    AwaitAnswers,
     LastAnswer,
     MakeRoom,
     RunCalls,
@@ -33,9 +33,9 @@ from perdure.domain.turn.next_action import (
     TurnFacts,
     asks_for_our_tools,
     next_action,
+    our_open_calls,
 )
 from perdure.domain.turn.overflow import lacks_room
-from perdure.domain.turn.recovery import closed, may_have_happened
 from perdure.domain.turn.stream import Stopped
 from perdure.engine.delivery.surfaces import Surface
 from perdure.engine.models.roster import Seat
@@ -53,8 +53,9 @@ from perdure.engine.turns.room.making_room import MakingRoom
 from perdure.engine.turns.room.summarising import Summarising
 from perdure.engine.turns.runner_services import RunnerServices
 from perdure.engine.turns.step import ModelStep
+from perdure.engine.turns.tools.permissions import Permissions
+from perdure.engine.turns.tools.tool_calls import ToolCalls
 from perdure.ports.system.time_limits import time_limit
-from perdure.ports.turns.tools import ToolCaller
 from perdure.ports.turns.turns import Claimed, Settled, Settlement
 from perdure.ports.turns.wakes import Topic
 
@@ -91,6 +92,14 @@ class Runner:
             clock=services.clock,
         )
         self._model = ModelCalls(services, claimed, self._ledger, thinks=thinks)
+        self._permissions = Permissions(services, claimed, self._ledger)
+        self._tools = ToolCalls(
+            services,
+            claimed,
+            self._ledger,
+            self._permissions,
+            is_ending=lambda: self.interruption is not None,
+        )
         self._known = TurnFacts(refusal=refusal, steps_max=services.limits.steps_max)
         self._last: ModelStep | None = None  # the model call whose answer ends the turn
         self.interruption: tuple[Interruption, NodeRequest] | None = None
@@ -138,15 +147,15 @@ class Runner:
     async def _work(self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup) -> None:
         """Do what the turn needs next, until it is settled or waits for an answer."""
         while True:
+            await self._look_at_calls(seats[0])
             action = next_action(self._ledger.facts, self._known)
             match action:
                 case AskModel() | MakeRoom() | Summarise():
                     seats = await self._use_model(action, seats, scribbling)
                 case RunCalls(calls=calls):
-                    for call in calls:
-                        await self._call_tool(seats[0], call)
-                case AwaitAnswer(question=question):
-                    await self._ledger.wait(question, spent=self._model.spent)
+                    await self._tools.run(seats[0], calls)
+                case AwaitAnswers(questions=questions):
+                    await self._ask_people(questions)
                     return
                 case Say() as known:
                     await self._say(known, seats[0], scribbling)
@@ -158,6 +167,18 @@ class Runner:
                     return
                 case _:
                     assert_never(action)
+
+    async def _look_at_calls(self, seat: Seat) -> None:
+        """Find out what people must be asked before the open calls may run."""
+        if our_open_calls(self._ledger.facts):
+            questions = await self._permissions.questions(seat)
+            self._known = msgspec.structs.replace(self._known, questions=questions)
+
+    async def _ask_people(self, questions: Sequence[AnswerAwaited]) -> None:
+        """End the attempt with questions. The turn goes on when all of them are answered."""
+        await self._ledger.wait(questions, spent=self._model.spent)
+        self._services.wakes.publish(Topic.QUESTIONS)
+        self._services.wakes.publish(Topic.OUTBOX)
 
     async def _use_model(
         self,
@@ -182,7 +203,7 @@ class Runner:
         only the seat that has answered."""
         await self._ledger.take_steers()
         step = await self._model.ask(seats, scribbling)
-        if asks_for_our_tools(self._ledger.queued, step.stopped.reason, step.calls):
+        if asks_for_our_tools(step.stopped.reason, step.calls):
             await self._model.keep(step)
             return [step.seat]
         if step.is_too_long:
@@ -254,38 +275,14 @@ class Runner:
             outcome=ending.outcome,
             reason=ending.reason,
             detail=ending.detail,
+            # Calls of the caller's tools may be all that is left of an answer that was kept before.
+            agent=self._model.spent.agent if ending.outcome is Outcome.DONE else "",
             usage=usage,
             message=scribe.message if scribe else None,
             text=text,
             acknowledgements=scribe.acknowledgements if scribe and text else (),
         )
         await self._commit(settlement, None)
-
-    async def _call_tool(self, seat: Seat, call: ToolCall) -> None:
-        """Run one tool call, and store its result. A call that may already have happened in this
-        turn is not made again: only a person can know whether it did."""
-        if may_have_happened(call, self._ledger.facts):
-            await self._ledger.append([closed(self._lease.turn, call.id, CallEnding.UNKNOWN)])
-            return
-        # Stored before the call runs: if the process dies from here on, the next attempt knows that
-        # the call may have happened.
-        await self._ledger.append([ToolStarted(turn=self._lease.turn, call=call.id)])
-        caller = ToolCaller(
-            principal=self._claimed.principal,
-            conversation=self._claimed.conversation,
-            session=self._lease.session,
-            turn=self._lease.turn,
-            is_shared=self._claimed.is_shared,
-        )
-        # Nothing is awaited between this check and the call: a process that stood still may have
-        # lost the turn, and another node then decides about the call.
-        await self._services.lease.held()
-        result = await seat.tools.call(call, caller)
-        assert result.ending in (CallEnding.RETURNED, CallEnding.FAILED)
-        finished = ToolFinished(
-            turn=self._lease.turn, call=call.id, ending=result.ending, result=result.text
-        )
-        await self._ledger.append([finished])
 
     async def _fail(self, reason: StopReason, detail: str) -> None:
         """Settle the turn as failed, and keep what was said."""

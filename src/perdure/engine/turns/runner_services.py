@@ -9,6 +9,7 @@ from perdure.domain.prompt.bounds import Bounds
 from perdure.domain.turn.recovery import Policy
 from perdure.engine.foundation.leases import NodeLease
 from perdure.engine.foundation.memory_trim import MemoryTrim
+from perdure.engine.foundation.supervisor import Start
 from perdure.engine.models.budget import Budgets
 from perdure.engine.models.prompts import Prompts
 from perdure.engine.models.reaching import Reaching
@@ -21,6 +22,7 @@ from perdure.engine.turns.flusher import Flusher
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.history import Conversations
 from perdure.ports.system.clock import Clock
+from perdure.ports.turns.questions import Effects, Grants
 from perdure.ports.turns.room import ContextRoom
 from perdure.ports.turns.turns import Turns
 from perdure.ports.turns.wakes import Wakes
@@ -42,12 +44,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     idle_reset_ms: int = 0
     media_bytes: int = 20_000_000
     fetch_wait_s: float = 60
+    answer_wait_ms: int = 3_600_000
 
 
 class RunnerServices(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the services that every runner uses. There is one of each per node."""
 
     turns: Turns
+    grants: Grants
+    effects: Effects
+    start: Start
     room: ContextRoom
     admission: Admission
     conversations: Conversations

@@ -4,8 +4,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-from perdure.domain.journal.events import AssistantSaid, Recorded, ToolCall, TurnQueued, Usage
-from perdure.domain.journal.thoughts import Thoughts
+from perdure.domain.journal.events import (
+    AssistantSaid,
+    Recorded,
+    ToolCall,
+    TurnQueued,
+)
+from perdure.domain.journal.model.thoughts import Thoughts
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.bounds import AnswerRoom, Bounds, utf8_size

@@ -20,9 +20,9 @@ from perdure.domain.ids import ConversationId, MessageId, SessionId
 from perdure.domain.journal.events import Recorded
 from perdure.domain.journal.session_events import SessionOpened
 from perdure.domain.turn.standing import SessionStanding
-from perdure.domain.turn.watching import Delta, Told
+from perdure.domain.turn.watching import Delta, Told, ToolProgress
 
-FeedItem = Recorded | Delta
+FeedItem = Recorded | Delta | ToolProgress
 # What a watcher is told of an item, and the watcher's state afterwards: the seq, the running
 # message, how much of that was shown, and the session's standing.
 Meaning: TypeAlias = tuple[list[Told], int, MessageId | None, int, SessionStanding]
@@ -255,6 +255,8 @@ def _discard(groups: dict[K, set[Subscription]], key: K, value: Subscription) ->
 def _length(item: FeedItem) -> int:
     """Return how many characters an item's text or result has."""
     if isinstance(item, Delta):
+        return len(item.text)
+    if isinstance(item, ToolProgress):
         return len(item.text)
     event = item.event
     return len(getattr(event, "text", "")) + len(getattr(event, "result", ""))

@@ -13,9 +13,16 @@ from itertools import count
 from typing import Final
 
 from perdure.domain.errors import NotFound, Transient
-from perdure.domain.ids import ConversationId, MessageId, SessionId, TurnId
+from perdure.domain.ids import CallId, ConversationId, MessageId, SessionId, TurnId
 from perdure.domain.inbound.updates import Accepted
-from perdure.domain.journal.events import AssistantSaid, Recorded, ToolFinished, TurnSettled
+from perdure.domain.journal.events import (
+    AssistantSaid,
+    Recorded,
+    ToolCall,
+    ToolFinished,
+    TurnSettled,
+)
+from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WaitEnded
 from perdure.domain.turn.standing import SessionStanding
 from perdure.domain.turn.standing import after as standing_after
 from perdure.domain.turn.watching import (
@@ -24,6 +31,8 @@ from perdure.domain.turn.watching import (
     JournalStretch,
     Position,
     Told,
+    ToolNews,
+    ToolProgress,
     has_seen_state,
     missed_in,
     state_of,
@@ -170,11 +179,12 @@ class LiveWatchers:
 
     async def turn(self, accepted: Accepted, *, is_fresh: bool) -> AsyncGenerator[Grown, None]:
         """Tell the growing reply of a turn, from its beginning to its end. Yields an empty `Grown`
-        if nothing happened for a while."""
+        if nothing happened for a while, and when the turn begins or ends to wait for a person."""
         assert accepted.turn is not None
         with self._subscribed(accepted.session, accepted.conversation) as subscription:
             view = _TurnWatch(accepted.turn)
             view.is_sound = is_fresh
+            was_waiting = False
             quiet_s = self._first_quiet_s()
             while view.ended is None:
                 if not view.is_sound or subscription.is_behind:
@@ -190,10 +200,12 @@ class LiveWatchers:
                     # so the store is read.
                     view.is_sound = not self._is_shared
                     quiet_s = QUIET_S
-                    yield Grown()
+                    yield Grown(is_waiting=view.is_waiting)
                     continue
-                if text or view.ended:
-                    yield Grown(text, view.ended)
+                has_turned = view.is_waiting != was_waiting
+                if text or has_turned or view.ended:
+                    was_waiting = view.is_waiting
+                    yield Grown(text, view.ended, view.is_waiting)
 
     def _first_quiet_s(self) -> float:
         """Return how long a watcher waits for news the first time. It differs between watchers: on
@@ -279,8 +291,10 @@ class _ConversationWatch:
         the name of its call."""
         if isinstance(item, Delta):
             return item.message in self._said
-        call = getattr(item.event, "call", None)
-        return self.calls.get(call, "") if call else ""
+        if isinstance(item, ToolProgress):
+            return self.calls.get(item.call, "")
+        about = getattr(item.event, "call", None) or getattr(item.event, "question", None)
+        return self.calls.get(about, "") if about else ""
 
     def _remember(self, item: FeedItem) -> None:
         """Apply an item's effects on this watcher that its shared meaning does not carry."""
@@ -290,11 +304,23 @@ class _ConversationWatch:
                 self.calls.update({call.id: call.name for call in calls})
             case Recorded(event=ToolFinished(call=call)):
                 self.calls.pop(call, None)
+            case Recorded(event=AnswerAwaited(question=question, tool=tool)):
+                self.calls[question] = tool
+            case Recorded(event=AnswerReceived(question=question)):
+                self.calls.pop(question, None)
             case _:
                 pass
 
     def _take(self, item: FeedItem) -> list[Told]:
-        return self._take_delta(item) if isinstance(item, Delta) else self._take_fact(item)
+        match item:
+            case Delta():
+                return self._take_delta(item)
+            case ToolProgress(turn=turn, call=call, text=text):
+                name = self.calls.get(call, "")
+                news = ToolNews(turn=turn, call=call, name=name, state="progress", text=text)
+                return [(self.now(), news)]
+            case _:
+                return self._take_fact(item)
 
     def _take_delta(self, delta: Delta) -> list[Told]:
         if delta.message in self._said:
@@ -327,42 +353,52 @@ class _ConversationWatch:
 
 class _TurnWatch:
     """Holds one turn's reply as it grows: its messages in order, joined by a blank line. `is_sound`
-    is false if the store must be read."""
+    is false if the store must be read; `is_waiting` is true while people are asked."""
 
     def __init__(self, turn: TurnId) -> None:
         self.turn = turn
         self.ended: Ended | None = None
         self.is_sound = True
+        self.is_waiting = False
         self._texts: dict[str, str] = {}
         self._told = 0
-        self._calls: AssistantSaid | None = None
+        self._open_calls: dict[CallId, ToolCall] = {}
 
     def reread(self, events: Sequence[Recorded], running: tuple[str, str] | None) -> str:
         """Replace the texts by those of the store. Returns what was not told yet."""
         self._texts = {}
         for recorded in events:
-            if isinstance(recorded.event, AssistantSaid):
-                self._said(recorded.event)
+            self._take_fact(recorded)
         if running is not None and running[0] not in self._texts:
             self._texts[running[0]] = running[1]
-        for recorded in events:
-            self._note_end(recorded)
         return self._untold()
 
     def take(self, item: FeedItem) -> str:
         """Apply a published item. Returns the text that is new."""
         if item.turn != self.turn:
             return ""
+        if isinstance(item, ToolProgress):
+            return ""
         if isinstance(item, Delta):
             return self._take_delta(item)
-        if isinstance(item.event, AssistantSaid):
-            self._said(item.event)
-        self._note_end(item)
+        self._take_fact(item)
         return self._untold()
 
-    def _said(self, said: AssistantSaid) -> None:
-        self._texts[said.message] = said.text
-        self._calls = said if said.calls else None
+    def _take_fact(self, recorded: Recorded) -> None:
+        match recorded.event:
+            case AssistantSaid(message=message, text=text, calls=calls):
+                self._texts[message] = text
+                self._open_calls.update({call.id: call for call in calls})
+            case ToolFinished(call=call):
+                self._open_calls.pop(call, None)
+            case AnswerAwaited():
+                self.is_waiting = True
+            case WaitEnded():
+                self.is_waiting = False
+            case TurnSettled() as settled:
+                self._end(settled)
+            case _:
+                pass
 
     def _take_delta(self, delta: Delta) -> str:
         text = self._texts.get(delta.message, "")
@@ -384,14 +420,13 @@ class _TurnWatch:
         self._told = max(self._told, len(reply))
         return new
 
-    def _note_end(self, recorded: Recorded) -> None:
-        if isinstance(recorded.event, TurnSettled):
-            settled = recorded.event
-            self.ended = Ended(
-                outcome=settled.outcome,
-                reason=settled.reason,
-                detail=settled.detail,
-                usage=settled.usage,
-                calls=self._calls.calls if self._calls else (),
-                reach=settled.reach,
-            )
+    def _end(self, settled: TurnSettled) -> None:
+        self.is_waiting = False
+        self.ended = Ended(
+            outcome=settled.outcome,
+            reason=settled.reason,
+            detail=settled.detail,
+            usage=settled.usage,
+            calls=tuple(self._open_calls.values()),
+            reach=settled.reach,
+        )

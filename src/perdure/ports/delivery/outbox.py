@@ -7,7 +7,7 @@ import msgspec
 
 from perdure.domain.address import Address
 from perdure.domain.delivery import AHEAD, DeliveryStep, PartState
-from perdure.domain.ids import MediaId, MessageId, PartId, TurnId
+from perdure.domain.ids import MediaId, MessageId, PartId, QuestionId, TurnId
 from perdure.domain.journal.events import Recorded
 from perdure.ports.turns.turns import TurnLease
 
@@ -19,6 +19,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     the message that is to be edited or deleted; it is empty if that message never arrived.
     `reply_to` is the external id of the message that the part answers, or that a reaction marks.
     `after` is the receipt of the last part before this one in the same message that has arrived.
+    `question` is the question that the `choices` answer.
     """
 
     id: PartId
@@ -36,6 +37,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     after: str = ""
     choices: tuple[str, ...] = ()
     media: MediaId | None = None
+    question: QuestionId | None = None
 
     @property
     def is_of_turn(self) -> bool:

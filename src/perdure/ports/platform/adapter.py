@@ -9,23 +9,25 @@ import msgspec
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, Streaming
 from perdure.domain.errors import Permanent
-from perdure.domain.ids import PartId
+from perdure.domain.ids import PartId, QuestionId
 from perdure.domain.inbound.arrivals import Arrival
 
 
 class Post(msgspec.Struct, frozen=True, kw_only=True):
     """Asks to show one part, given as markdown. `key` is the same at every try, for platforms that
     take an idempotency key. `reply_to` is the external id of the message that it answers. `choices`
-    are words to offer as buttons; a click arrives as a message with that word. `after` is the
-    receipt of the part that it continues, if any. `is_repeat`: it was tried before, and may have
-    arrived. `is_plain`: the platform has refused the markdown, so show the text as it is, without
-    formatting."""
+    are words to offer as buttons. With a `question`, the press of a button arrives as a `Press`
+    that names this question and the number of the choice; otherwise as a message with that word.
+    `after` is the receipt of the part that it continues, if any. `is_repeat`: it was tried before,
+    and may have arrived. `is_plain`: the platform has refused the markdown, so show the text as it
+    is, without formatting."""
 
     key: PartId
     address: Address
     text: str
     reply_to: str = ""
     choices: tuple[str, ...] = ()
+    question: QuestionId | None = None
     after: str = ""
     is_repeat: bool = False
     is_plain: bool = False
@@ -33,7 +35,8 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
     """Asks to show `text` in place of the message with this receipt. `shown` is the text that a
-    native stream was given so far; the edit also ends that stream. `is_plain` as in `Post`."""
+    native stream was given so far; the edit also ends that stream. `choices` replace the buttons of
+    the message: without any, it has none afterwards. `question` and `is_plain` as in `Post`."""
 
     key: PartId
     address: Address
@@ -41,6 +44,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     shown: str = ""
     choices: tuple[str, ...] = ()
+    question: QuestionId | None = None
     is_plain: bool = False
 
 

@@ -15,13 +15,15 @@ from perdure.domain.ids import (
 from perdure.domain.journal.events import LeftOut, Recorded
 from perdure.domain.journal.records import (
     AnswerSoFar,
+    EffectView,
     PartView,
+    QuestionView,
     SessionRecord,
     SessionView,
     ToldTurn,
     TurnView,
 )
-from perdure.domain.journal.transcript import RunningText
+from perdure.domain.journal.transcript import Entry, RunningText
 from perdure.domain.turn.rebuilding import StoredRequest
 from perdure.domain.turn.standing import SessionStanding
 from perdure.domain.turn.watching import Move
@@ -33,7 +35,8 @@ PAGE_BYTES: Final = 1024 * 1024
 
 class ConversationView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a conversation. If it is linked to another one (`linked`), everything but its id,
-    name, address and last activity is taken from that one."""
+    name, address and last activity is taken from that one. `agent` is the agent that was chosen
+    there, or empty."""
 
     id: ConversationId
     name: str
@@ -45,6 +48,7 @@ class ConversationView(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     linked: ConversationId | None = None
     linked_name: str = ""
+    agent: str = ""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +75,14 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     at: int
 
 
+class NoticedPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds a page of a transcript that has notices, and tells whether there are entries before
+    it."""
+
+    entries: tuple[Entry, ...]
+    has_more: bool
+
+
 class ArrivalRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Holds how and when an update came in."""
 
@@ -86,8 +98,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     receipts. Without a turn, it is a command with its `reply`, or was `refused` for that reason, or
     is among the parts as a letter that could not be taken. `partial` is what was shown of the
     message that is being written. `left` says why a turn that has begun is not on its session's
-    chain any more. Long texts are cut, with a mark that says where the whole text is
-    (`domain/journal/in_short.py`)."""
+    chain any more. `questions` are what people were asked about its calls, and `effects` are its
+    calls whose effect is or was unknown. Long texts are cut, with a mark that says where the whole
+    text is (`domain/journal/in_short.py`)."""
 
     turn: TurnView | None
     conversation: str
@@ -99,13 +112,17 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     refused: str = ""
     partial: RunningText | None = None
     left: str = ""
+    questions: tuple[QuestionView, ...] = ()
+    effects: tuple[EffectView, ...] = ()
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds how many turns and parts wait, are at work, or are parked."""
+    """Holds how many turns and parts wait, are at work, or are parked. Turns that are `waiting`
+    need an answer from a person."""
 
     queued: int
     running: int
+    waiting: int
     interrupted: int
     outbox_pending: int
     outbox_parked: int
@@ -218,6 +235,21 @@ class Archive(Protocol):
         `before_seq`.
         """
 
+    async def noticed(
+        self,
+        session: SessionId,
+        *,
+        before: str | None = None,
+        limit: int,
+        is_whole: bool = False,
+    ) -> NoticedPage:
+        """Return the newest entries of a session with its notices and the replies to commands, or
+        the newest before the entry `before`, oldest first, bounded like `journal`.
+
+        These are the turns up to the session's head, and the notices in the sessions on the way
+        there. If `is_whole`, they are all turns that the session has begun, and its own notices.
+        """
+
     async def answer(self, external_id: str, *, adapter: str) -> AnswerSoFar | None:
         """Return what came of the message that this adapter took or refused under an id. None if it
         never came."""
@@ -254,8 +286,9 @@ class Diagnostics(Protocol):
     """
 
     async def explain(self, any_id: str, *, principal: PrincipalId | None) -> Explanation:
-        """Return everything that became of a message. It is named by the id of a turn, a message or
-        a part, or by the id that its sender gave. With a principal, only their own are found."""
+        """Return everything that became of a message. It is named by the id of a turn, a message,
+        a part, a question or a tool call, or by the id that its sender gave. With a principal, only
+        their own are found."""
 
     async def asked(self, turn: TurnId) -> StoredRequest:
         """Return what is stored of the last request of a turn. Raises `NotFound` with the reason if

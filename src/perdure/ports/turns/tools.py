@@ -1,48 +1,101 @@
 """Defines the port of the tools that an agent may call through the gateway."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 import msgspec
 
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
-from perdure.domain.journal.events import ToolCall
-from perdure.domain.outcomes import CallEnding, Repeat
+from perdure.domain.journal.events import Recorded, ToolCall
+from perdure.domain.outcomes import CallEnding
+from perdure.domain.tools.traits import CallTraits, Outlook
+
+
+def _say_nothing(text: str) -> None:
+    """Report progress to nobody."""
 
 
 class ToolCaller(msgspec.Struct, frozen=True, kw_only=True):
     """Says for whom a tool runs, and in which conversation. `is_shared`: other people read there
-    too, so the result may contain nothing that is only the caller's."""
+    too, so the result may contain nothing that is only the caller's. A tool that takes long says
+    how far it is by `report`."""
 
     principal: PrincipalId
     conversation: ConversationId
     session: SessionId
     turn: TurnId
     is_shared: bool = False
+    report: Callable[[str], None] = _say_nothing
+
+
+class ToolFile(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds a picture or another file that a tool has made for the people."""
+
+    name: str
+    mime: str
+    data: bytes
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds how a call has ended, and the text that the model reads."""
+    """Holds how a call has ended, the text that the model reads, the files that go to the people,
+    and the events that the tool has stored to show something."""
 
     ending: CallEnding
     text: str
+    files: tuple[ToolFile, ...] = ()
+    recorded: tuple[Recorded, ...] = ()
+
+
+class ToolOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes one tool for people who ask what the agent may do. `traits` are those of each kind
+    of call that it takes."""
+
+    name: str
+    description: str
+    traits: tuple[CallTraits, ...]
+
+    @property
+    def acts(self) -> set[str]:
+        """Return the names that rules may use for the tool's calls."""
+        return {name for each in self.traits for name in each.names}
+
+
+NO_TOOLS: Final = ""
 
 
 class Tools(Protocol):
     """Holds the tools of one agent, and calls them.
 
-    Guarantees: those of each method.
+    Guarantees: those of each method. What `current` returns never changes.
     Requires: a call was journalled as started before it is made.
     Raises: nothing; the failure of a tool is its result.
-    After a crash: a call without a journalled result may have happened; `repeat` says whether it
+    After a crash: a call without a journalled result may have happened; its traits say whether it
     may be made again.
     """
+
+    async def current(self) -> "Tools":
+        """Return the tools as they are now. A source of tools may change them between turns; a turn
+        keeps those that it began with."""
 
     def schemas(self) -> str:
         """Return the tools as JSON text in OpenAI's format, the same bytes at each call; an empty
         string if there are none."""
 
-    def repeat(self, name: str) -> Repeat:
-        """Return whether a call of this tool may be made again when its result is unknown."""
+    def offers(self) -> list[ToolOffer]:
+        """Return the tools as people are told of them."""
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a tool of this name."""
+
+    def traits(self, name: str, arguments: str) -> CallTraits:
+        """Return what is known of such a call before it runs. Unknown names and bad arguments are a
+        `problem` of the call."""
+
+    def time_limit_s(self, name: str) -> float:
+        """Return how long a call of this tool may take."""
+
+    async def outlook(self, call: ToolCall, caller: ToolCaller) -> Outlook:
+        """Return what a call would do if it ran now."""
 
     async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
         """Call a tool. An unknown name or bad arguments give a failed result that the model

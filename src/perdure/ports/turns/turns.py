@@ -13,20 +13,19 @@ from perdure.domain.ids import (
     MediaId,
     MessageId,
     PrincipalId,
-    QuestionId,
     SessionId,
     TurnId,
 )
 from perdure.domain.journal.events import (
-    AnswerAwaited,
     AnyEvent,
     Attachment,
     LeftOut,
     Recorded,
     ToolCall,
-    Usage,
 )
-from perdure.domain.journal.reach import AT_ONCE, Reach
+from perdure.domain.journal.model.reach import AT_ONCE, Reach
+from perdure.domain.journal.model.usage import Usage
+from perdure.domain.journal.question_events import AnswerAwaited
 from perdure.domain.outcomes import Interruption, NodeRequest, Outcome
 from perdure.domain.people.access import Speaker
 from perdure.domain.people.memory import Memory
@@ -203,17 +202,15 @@ class Turns(Protocol):
         is charged what the attempt has `spent`. Returns what was appended."""
 
     async def wait(
-        self, lease: TurnLease, question: AnswerAwaited, *, spent: Spent = NOTHING_SPENT
+        self,
+        lease: TurnLease,
+        questions: Sequence[AnswerAwaited],
+        *,
+        spent: Spent = NOTHING_SPENT,
     ) -> list[Recorded]:
-        """End the attempt with a question. The turn is charged what the attempt has `spent`, and
-        has no owner until `answer` puts it back in line. Returns what was appended."""
-
-    async def answer(
-        self, turn: TurnId, question: QuestionId, answer: str, *, by: PrincipalId | None
-    ) -> list[Recorded]:
-        """Take the first answer to a question, and put its turn back in line, where it goes on.
-        Returns what was appended. Raises `Conflict` if the question was answered before or its turn
-        is over, and `NotFound` for an unknown turn."""
+        """End the attempt with questions, and ask people. The turn is charged what the attempt has
+        `spent`, and has no owner until the last answer puts it back in line (`Questions.answer`).
+        Returns what was appended."""
 
     async def unfinished(self, *, after: TurnId | None, limit: int) -> list[Unfinished]:
         """Return the turns after `after` that are not settled, on whichever node, ordered by id."""

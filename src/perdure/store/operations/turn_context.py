@@ -7,6 +7,7 @@ import msgspec
 
 from perdure.domain.ids import ConversationId, MessageId, NodeId, PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.updates import Update
+from perdure.domain.journal.events import ToolFinished
 from perdure.domain.outcomes import Busy
 from perdure.domain.people.menu import Menu
 from perdure.domain.people.quotas import NO_QUOTA, Quota
@@ -33,7 +34,9 @@ class LiveSession(NamedTuple):
     """Holds the live session of a conversation as it stood when its row was locked. `is_successor`
     means that it was just opened in place of a suspended one. `via` is the conversation that the
     update came in, if that is another one, linked to this. `effort` is how much a model is to
-    reason here. `label` and `kind` are what its platform says about the place that it came in."""
+    reason here. `label` and `kind` are what its platform says about the place that it came in.
+    `marks` counts calls that a person has marked as happened or not, and that the agent was not
+    told of."""
 
     conversation: ConversationId
     session: SessionId
@@ -52,6 +55,7 @@ class LiveSession(NamedTuple):
     via: ConversationId | None = None
     label: str = ""
     kind: str = ""
+    marks: int = 0
 
 
 class LockedTurn(NamedTuple):
@@ -70,7 +74,7 @@ class LockedTurn(NamedTuple):
 class TurnContext(NamedTuple):
     """Holds an update and the locked session it arrived in. `continues` is the turn whose cut-off
     answer it continues; `quota` is what a member may have; `may_begin` says whether its turn may
-    start in this transaction."""
+    start in this transaction. `results` are those of the caller's own calls that it brings."""
 
     dialect: Dialect
     stamp: Stamp
@@ -83,6 +87,7 @@ class TurnContext(NamedTuple):
     may_begin: bool
     continues: TurnId | None = None
     quota: Quota = NO_QUOTA
+    results: tuple[ToolFinished, ...] = ()
 
     @property
     def conversation(self) -> ConversationId:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from simcord.backend.models import Channel, Message, User
@@ -110,6 +110,23 @@ class DiscordCase(AdapterCase):
 
     async def click(self, receipt: str, choice: str) -> None:
         self._server.click(self._server.alice, self._direct, _number(receipt), choice)
+
+    async def reply(self, receipt: str, text: str) -> str:
+        channel, answered = self._direct, _number(receipt)
+        written = self._server.write(self._server.alice, channel, text, reply_to=answered)
+        return f"{channel.id}/{written}"
+
+    async def press(self, receipt: str, number: int) -> None:
+        await self.forge(receipt, self._buttons(receipt)[number]["custom_id"])
+
+    async def forge(self, receipt: str, data: str) -> None:
+        self._server.press(self._server.alice, self._direct, _number(receipt), data)
+
+    async def buttons(self, receipt: str) -> list[str]:
+        return [button["label"] for button in self._buttons(receipt)]
+
+    def _buttons(self, receipt: str) -> list[dict[str, Any]]:
+        return self._server.buttons(self._direct, _number(receipt))
 
     async def shown(self, address: Address | None = None) -> list[str]:
         return [each.text for each in await self._by_bot(address)]

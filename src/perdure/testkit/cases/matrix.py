@@ -137,6 +137,9 @@ class MatrixCase(AdapterCase):
             self._sticker = await self._alice.upload("wave.png", data, "image/png")
         return await self._alice.send_sticker(await self._private_room(), "Wave", self._sticker)
 
+    async def reply(self, receipt: str, text: str) -> str:
+        return await self._alice.write(await self._private_room(), text, reply_to=receipt)
+
     async def garble(self) -> None:
         room = await self._private_room()
         path = f"/_matrix/client/v3/rooms/{room}/send/m.room.message/garbled"

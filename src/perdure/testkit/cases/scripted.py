@@ -66,6 +66,15 @@ class ScriptedCase(AdapterCase):
     async def click(self, receipt: str, choice: str) -> None:
         self._scripted.press(receipt, choice)
 
+    async def reply(self, receipt: str, text: str) -> str:
+        return self._scripted.write(text, reply_to=receipt)
+
+    async def press(self, receipt: str, number: int) -> None:
+        self._scripted.press_number(receipt, number)
+
+    async def buttons(self, receipt: str) -> list[str]:
+        return list(self._scripted.message(receipt).choices)
+
     async def shown(self, address: Address | None = None) -> list[str]:
         place = (address or await self.private()).place
         return [shown.text for shown in self._scripted.visible if shown.place == place]

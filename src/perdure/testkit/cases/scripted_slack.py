@@ -113,6 +113,41 @@ class ScriptedSlackCase(AdapterCase):
         await self._event("file_share", **said)
         return f"{PRIVATE}/{ts}"
 
+    async def reply(self, receipt: str, text: str) -> str:
+        thread = self._message(receipt)["ts"]
+        ts = await self._slack.write(PRIVATE, text, thread=thread, parent_user_id=BOT)
+        return f"{PRIVATE}/{ts}"
+
+    async def click(self, receipt: str, choice: str) -> None:
+        buttons = self._buttons(receipt)
+        await self._click(receipt, next(each for each in buttons if each["value"] == choice))
+
+    async def press(self, receipt: str, number: int) -> None:
+        await self._click(receipt, self._buttons(receipt)[number])
+
+    async def forge(self, receipt: str, data: str) -> None:
+        await self._click(receipt, {**self._buttons(receipt)[0], "value": data})
+
+    async def _click(self, receipt: str, button: dict[str, Any]) -> None:
+        """Tell the bot of a press. Slack gives each press a time of its own."""
+        pressed = {each: button[each] for each in ("action_id", "value", "type")}
+        action = {**pressed, "action_ts": f"5.{next(self._numbers):06}"}
+        click = {
+            "type": "block_actions",
+            "user": {"id": ALICE, "name": "alice"},
+            "channel": {"id": PRIVATE},
+            "message": self._message(receipt),
+            "actions": [action],
+        }
+        await self._slack.deliver("interactive", click)
+
+    async def buttons(self, receipt: str) -> list[str]:
+        return [each["text"]["text"] for each in self._buttons(receipt)]
+
+    def _buttons(self, receipt: str) -> list[dict[str, Any]]:
+        blocks = self._message(receipt).get("blocks", [])
+        return [element for block in blocks for element in block.get("elements", [])]
+
     async def garble(self) -> None:
         await self._deliver({"type": "message", "channel": 7})
 

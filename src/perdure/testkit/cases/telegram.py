@@ -99,6 +99,22 @@ class TelegramCase(AdapterCase):
     async def click(self, receipt: str, choice: str) -> None:
         self._api.click(ADA, _number(receipt), choice)
 
+    async def reply(self, receipt: str, text: str) -> str:
+        answered = self._api.chats.message(ADA, _number(receipt))
+        return f"{ADA}/{self._api.write(ADA, text, reply_to_message=answered)}"
+
+    async def press(self, receipt: str, number: int) -> None:
+        await self.forge(receipt, self._buttons(receipt)[number]["callback_data"])
+
+    async def forge(self, receipt: str, data: str) -> None:
+        self._api.press(ADA, _number(receipt), data)
+
+    async def buttons(self, receipt: str) -> list[str]:
+        return [button["text"] for button in self._buttons(receipt)]
+
+    def _buttons(self, receipt: str) -> list[dict[str, str]]:
+        return self._api.chats.buttons(ADA, _number(receipt))
+
     async def shown(self, address: Address | None = None) -> list[str]:
         return [_text(each) for each in await self._by_bot(address)]
 

@@ -224,9 +224,27 @@ class AdapterCase:
         Returns the external id."""
         self._has_no("stickers")
 
+    async def reply(self, receipt: str, text: str) -> str:
+        """Let `person` answer a message of the bot in private, in the way that the platform has for
+        it. Returns the external id."""
+        self._has_no("replies to a message")
+
     async def click(self, receipt: str, choice: str) -> None:
-        """Let `person` press a button under the bot's message in private."""
+        """Let `person` press a button under the bot's message in private, by its word."""
         self._has_no("buttons")
+
+    async def press(self, receipt: str, number: int) -> None:
+        """Let `person` press a button under the bot's message in private, by its number from 0."""
+        self._has_no("buttons")
+
+    async def forge(self, receipt: str, data: str) -> None:
+        """Let `person` press a button that the bot's message in private does not have. `data`
+        stands where the adapter puts what names the question and the choice."""
+        self._has_no("presses that can be forged")
+
+    async def buttons(self, receipt: str) -> list[str]:
+        """Return the labels of the buttons under the bot's message in private now."""
+        self._has_no("way to see buttons")
 
     async def garble(self) -> None:
         """Let the platform send something that no arrival can be made of."""

@@ -18,12 +18,14 @@ import pytest
 # pytest can only rewrite modules that are not imported yet. Without the rewriting, a failed
 # `assert` would not say which values it compared.
 pytest.register_assert_rewrite(
+    "perdure.testkit.contract.adapter_suite_asking",
     "perdure.testkit.contract.adapter_suite_hearing",
     "perdure.testkit.contract.adapter_suite_refusing",
     "perdure.testkit.contract.adapter_suite_showing",
 )
 
 from perdure.testkit.contract.adapter_case import AdapterCase  # noqa: E402
+from perdure.testkit.contract.adapter_suite_asking import Asking, Replying  # noqa: E402
 from perdure.testkit.contract.adapter_suite_hearing import ComingIn, Connecting  # noqa: E402
 from perdure.testkit.contract.adapter_suite_refusing import (  # noqa: E402
     Looking,
@@ -35,7 +37,17 @@ from perdure.testkit.contract.adapter_suite_showing import Changing, GoingOut, G
 
 
 class AdapterContract(
-    Connecting, ComingIn, GoingOut, Changing, Growing, Refusing, NamedWaits, Looking, Moving
+    Connecting,
+    ComingIn,
+    Replying,
+    GoingOut,
+    Asking,
+    Changing,
+    Growing,
+    Refusing,
+    NamedWaits,
+    Looking,
+    Moving,
 ):
     """Holds every test of the suite. Override the fixture `case`."""
 

@@ -188,7 +188,7 @@ class GoingOut:
             arrival = await heard.wait(lambda a: a.text == choices[1], "the click")
         assert (arrival.kind, arrival.sender.id) == (UpdateKind.MESSAGE, case.person)
         assert arrival.place == (await case.private()).place
-        assert arrival.is_addressed
+        assert (arrival.is_addressed, arrival.press) == (True, None)
 
     async def test_typing_is_no_trouble(self, case: AdapterCase) -> None:
         await case.platform.typing(await case.private())

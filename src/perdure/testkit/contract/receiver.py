@@ -18,16 +18,20 @@ from perdure.domain.content.stickers import Sticker
 from perdure.domain.delivery import Capabilities, Pace, Streaming
 from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
 from perdure.domain.ids import PartId
-from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind, Sender, envelope_of
+from perdure.domain.inbound.arrivals import (
+    Arrival,
+    FileReference,
+    PlaceKind,
+    Press,
+    Sender,
+    envelope_of,
+)
 from perdure.domain.kinds import UpdateKind
 from perdure.ports.platform.adapter import (
     ArrivalReading,
-    Effect,
     HookRequest,
     HookResponse,
     Inlet,
-    Post,
-    Receipt,
     Upload,
 )
 from perdure.testkit.simulator.platform import ScriptedPlatform
@@ -72,7 +76,6 @@ class ScriptedReceiver(ScriptedPlatform):
         self.is_receiving = False
         self._secret = secret
         self._arrivals: dict[str, Arrival] = {}
-        self._choices: dict[str, tuple[str, ...]] = {}
         self._numbers = count(1)
         self._news = asyncio.Event()
         self._loss: Transient | Permanent | None = None
@@ -88,6 +91,8 @@ class ScriptedReceiver(ScriptedPlatform):
         files: tuple[FileReference, ...] = (),
         forwards: tuple[Forward, ...] = (),
         album: str = "",
+        press: Press | None = None,
+        reply_to: str = "",
     ) -> str:
         """Let somebody write a message: in private, unless a place is named. Returns the external
         id."""
@@ -102,6 +107,8 @@ class ScriptedReceiver(ScriptedPlatform):
             files=files,
             forwards=forwards,
             album=album,
+            press=press,
+            reply_to=reply_to,
         )
         return self.offer(arrival)
 
@@ -127,12 +134,22 @@ class ScriptedReceiver(ScriptedPlatform):
         return self._about(external_id, UpdateKind.DELETE, "")
 
     def press(self, receipt: str, choice: str, *, sender: Sender = ADA) -> str:
-        """Let somebody press a button that the bot's message really has. Returns the external
-        id."""
-        assert choice in self._choices[receipt], f"{receipt} offers {self._choices[receipt]}"
-        place = next(shown.place for shown in self.visible if shown.receipt == receipt)
+        """Let somebody press a button that the bot's message has now. Returns the external id."""
+        shown = self.message(receipt)
+        assert choice in shown.choices, f"{receipt} offers {shown.choices}"
+        return self.press_number(receipt, shown.choices.index(choice), sender=sender)
+
+    def press_number(self, receipt: str, number: int, *, sender: Sender = ADA) -> str:
+        """Let somebody press the button with this number, from 0. Returns the external id."""
+        shown = self.message(receipt)
+        word = shown.choices[number]
+        question = shown.question
         return self.write(
-            choice, sender=sender, place="" if place == sender.id else place, is_addressed=True
+            "" if question else word,
+            sender=sender,
+            place="" if shown.place == sender.id else shown.place,
+            is_addressed=True,
+            press=Press(question=question, choice=number) if question else None,
         )
 
     def _about(self, external_id: str, kind: str, text: str) -> str:
@@ -227,12 +244,6 @@ class ScriptedReceiver(ScriptedPlatform):
         inlet.alive()
         await inlet.take(msgspec.json.decode(request.body, type=Arrival))
         return HookResponse()
-
-    async def perform(self, effect: Effect) -> Receipt:
-        receipt = await super().perform(effect)
-        if isinstance(effect, Post):
-            self._choices[receipt.external_id] = effect.choices
-        return receipt
 
     def sent_files(self) -> dict[PartId, Upload]:
         """Return the files that people see, by key: the platform shows one file per key."""

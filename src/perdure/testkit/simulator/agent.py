@@ -6,9 +6,14 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 import msgspec
 
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
-from perdure.domain.journal.events import Recorded, ToolCall, Usage
+from perdure.domain.journal.events import (
+    Recorded,
+    ToolCall,
+)
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.outcomes import CallEnding, Repeat, StopReason
 from perdure.domain.prompt.prompt import ModelRequest, PromptMessage, ResultBlock, TextBlock
+from perdure.domain.tools.traits import NOTHING_AHEAD, CallTraits, Outlook, Permission
 from perdure.domain.turn.stream import (
     AgentCall,
     AgentEvent,
@@ -18,7 +23,7 @@ from perdure.domain.turn.stream import (
     Stopped,
 )
 from perdure.ports.turns.agent import Work
-from perdure.ports.turns.tools import ToolCaller, ToolResult
+from perdure.ports.turns.tools import ToolCaller, ToolOffer, ToolResult
 
 AnswerRule = Callable[[ModelRequest], Sequence[AgentEvent]]
 
@@ -87,17 +92,42 @@ class ScriptedAgent:
 
 class CountingTools:
     """Implements the `Tools` port with tools that only add the id of each call to `ran`. The list
-    belongs to the test, so it survives every crash of the gateway."""
+    belongs to the test, so it survives every crash of the gateway. Nobody is asked about a call,
+    unless it has another `permission`."""
 
-    def __init__(self, ran: list[str], *, repeat: Repeat = Repeat.ONCE) -> None:
+    def __init__(
+        self,
+        ran: list[str],
+        *,
+        repeat: Repeat = Repeat.ONCE,
+        permission: Permission = Permission.OWN,
+    ) -> None:
         self.ran = ran
         self._repeat = repeat
+        self._permission = permission
+
+    async def current(self) -> "CountingTools":
+        return self
 
     def schemas(self) -> str:
         return "[]"
 
-    def repeat(self, name: str) -> Repeat:
-        return self._repeat
+    def offers(self) -> list[ToolOffer]:
+        return []
+
+    def has(self, name: str) -> bool:
+        return True
+
+    def traits(self, name: str, arguments: str) -> CallTraits:
+        return CallTraits(
+            names=(name,), repeat=self._repeat, permission=self._permission, definition=name
+        )
+
+    def time_limit_s(self, name: str) -> float:
+        return 600.0
+
+    async def outlook(self, call: ToolCall, caller: ToolCaller) -> Outlook:
+        return NOTHING_AHEAD
 
     async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
         self.ran.append(call.id)

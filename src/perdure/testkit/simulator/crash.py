@@ -219,7 +219,7 @@ class FusedPlatform(Fused):
 
 PORTS: Final = (
     "inbox", "places", "turns", "nodes", "errands", "outbox", "conversations", "archive", "media",
-    "fetches", "stickers", "pacing", "room",
+    "fetches", "stickers", "pacing", "room", "questions", "grants", "effects",
 )  # fmt: skip
 
 

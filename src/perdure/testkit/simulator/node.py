@@ -14,6 +14,7 @@ from perdure.ports.people.principals import Principals
 from perdure.ports.records.history import Archive, Conversations, Diagnostics
 from perdure.ports.records.media import Fetches
 from perdure.ports.turns.inbox import Inbox
+from perdure.ports.turns.questions import Effects, Grants, Questions
 from perdure.ports.turns.room import ContextRoom
 from perdure.ports.turns.turns import Nodes, Turns
 from perdure.ports.turns.wakes import Wakes
@@ -117,11 +118,21 @@ class StorePorts(Protocol):
     @property
     def diagnostics(self) -> Diagnostics: ...
 
+    @property
+    def questions(self) -> Questions: ...
+
+    @property
+    def grants(self) -> Grants: ...
+
+    @property
+    def effects(self) -> Effects: ...
+
 
 class Process(msgspec.Struct, frozen=True):
-    """Holds one process of the gateway: its store, its engine, and the wrapped `Nodes` port, which
-    the simulator can strike."""
+    """Holds one process of the gateway: its store, its engine, the wrapped `Nodes` port, which the
+    simulator can strike, and the pump that closes questions whose deadline has passed."""
 
     store: StorePorts
     parts: _EngineParts
     struck_nodes: Nodes
+    deadlines: Pump

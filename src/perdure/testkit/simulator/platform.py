@@ -11,8 +11,8 @@ import msgspec
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities
 from perdure.domain.errors import Ambiguous, NotFound, Permanent, Transient
-from perdure.domain.ids import PartId
-from perdure.domain.inbound.arrivals import FileReference
+from perdure.domain.ids import PartId, QuestionId
+from perdure.domain.inbound.arrivals import FileReference, Press
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.markdown.units import size_of
 from perdure.ports.platform.adapter import (
@@ -42,8 +42,8 @@ def _effect_of(preview: Preview) -> Effect:
 
 
 class PersonAct(msgspec.Struct, frozen=True, kw_only=True):
-    """Records what a person did: wrote a message, or edited or deleted the one named by
-    `target`."""
+    """Records what a person did: wrote a message, edited or deleted the one named by `target`, or
+    pressed a button. `by` names the person."""
 
     id: str
     place: str
@@ -53,19 +53,29 @@ class PersonAct(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[FileReference, ...] = ()
     album: str = ""
     thread: str = ""
+    by: str = "person"
+    press: Press | None = None
 
 
 class _PlatformMessage(msgspec.Struct, frozen=True):
-    """Holds a message as people on the platform see it."""
+    """Holds a message as people on the platform see it. The `choices` are its buttons, and
+    `question` names the question that they answer, if there is one."""
 
     key: PartId
     place: str
     text: str
     choices: tuple[str, ...] = ()
+    question: QuestionId | None = None
 
     @property
     def receipt(self) -> str:
         return f"shown-{self.key}"
+
+
+def _shown_by(effect: Post | Edit, key: PartId, *, place: str = "") -> _PlatformMessage:
+    """Return the message as a post or an edit shows it."""
+    place = place or effect.address.place
+    return _PlatformMessage(key, place, effect.text, effect.choices, effect.question)
 
 
 class ScriptedPlatform:
@@ -153,6 +163,10 @@ class ScriptedPlatform:
             )
         )
 
+    def press_button(self, update: str, place: str, press: Press, *, by: str) -> None:
+        """Let a person press a button under a question."""
+        self._send(PersonAct(id=update, place=place, press=press, by=by))
+
     def _send(self, sent: PersonAct) -> None:
         self.sent.append(sent)
         self.unacknowledged.append(sent)
@@ -197,16 +211,16 @@ class ScriptedPlatform:
         """Do what is asked, and return the receipt."""
         match effect:
             case Post():
-                self._show(effect.key, effect.address, effect.text, effect.choices)
+                self._show(_shown_by(effect, effect.key))
                 receipt = f"shown-{effect.key}"
             case Edit():
-                self._change(effect.receipt, effect.text, effect.choices)
+                self._change(effect)
                 receipt = effect.receipt
             case Delete():
                 self._delete(effect)
                 receipt = "gone"
             case Upload():
-                self._show(effect.key, effect.address, effect.name)
+                self._show(_PlatformMessage(effect.key, effect.address.place, effect.name))
                 self.files.append(effect)
                 receipt = f"shown-{effect.key}"
             case React():
@@ -216,22 +230,20 @@ class ScriptedPlatform:
                 assert_never(effect)
         return receipt
 
-    def _show(
-        self, key: PartId, address: Address, text: str, choices: tuple[str, ...] = ()
-    ) -> None:
+    def _show(self, message: _PlatformMessage) -> None:
         """Show a part, unless its key was shown before and the platform takes keys."""
-        is_repeat = any(shown.key == key for shown in self.shown)
+        is_repeat = any(shown.key == message.key for shown in self.shown)
         if not (self.can.takes_key and is_repeat):
-            self.shown.append(_PlatformMessage(key, address.place, text, choices))
-            self.edits.append(self.shown[-1])
+            self.shown.append(message)
+            self.edits.append(message)
 
-    def _change(self, receipt: str, text: str, choices: tuple[str, ...]) -> None:
+    def _change(self, edit: Edit) -> None:
         for index, shown in enumerate(self.shown):
-            if shown.receipt == receipt and receipt not in self.deleted:
-                self.shown[index] = _PlatformMessage(shown.key, shown.place, text, choices)
+            if shown.receipt == edit.receipt and edit.receipt not in self.deleted:
+                self.shown[index] = _shown_by(edit, shown.key, place=shown.place)
                 self.edits.append(self.shown[index])
                 return
-        raise NotFound(f"nothing is shown as {receipt}")
+        raise NotFound(f"nothing is shown as {edit.receipt}")
 
     def _delete(self, effect: Delete) -> None:
         place = effect.address.place
@@ -295,6 +307,10 @@ class ScriptedPlatform:
     def visible(self) -> list[_PlatformMessage]:
         """Return the messages that people still see."""
         return [shown for shown in self.shown if shown.receipt not in self.deleted]
+
+    def message(self, receipt: str) -> _PlatformMessage:
+        """Return the message that people see under a receipt."""
+        return next(shown for shown in self.visible if shown.receipt == receipt)
 
     def repeated(self) -> list[PartId]:
         """Return the parts that people have seen more than once."""

@@ -10,15 +10,29 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from perdure.domain.address import HTTP, Address
-from perdure.domain.checker import violations
-from perdure.domain.ids import CallId, MessageId, NodeId, PrincipalId, SessionId, TurnId
+from perdure.domain.checking.checker import violations
+from perdure.domain.ids import (
+    CallId,
+    MessageId,
+    NodeId,
+    PrincipalId,
+    QuestionId,
+    SessionId,
+    TurnId,
+)
 from perdure.domain.inbound.updates import Accepted, Update
-from perdure.domain.journal.events import AnyEvent, AssistantSaid, Recorded, ToolCall
+from perdure.domain.journal.events import (
+    AnyEvent,
+    AssistantSaid,
+    Recorded,
+    ToolCall,
+)
+from perdure.domain.journal.question_events import AnswerAwaited, GrantOffer
 from perdure.domain.journal.records import PartView, SessionRecord
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.outcomes import Outcome, Repeat
+from perdure.domain.outcomes import Outcome, QuestionKind, Repeat
 from perdure.domain.people.menu import PLAIN, Menu
-from perdure.domain.prompt.history import history_of
+from perdure.domain.prompt.history import history_of, open_after
 from perdure.domain.prompt.prompt import (
     ModelRequest,
     PromptMessage,
@@ -26,6 +40,7 @@ from perdure.domain.prompt.prompt import (
     assemble,
     extend,
 )
+from perdure.domain.tools.asking import ALLOW_CALL, ALLOW_SESSION, DENY_CALL
 from perdure.domain.turn.recovery import Policy, messages_with_notes
 from perdure.ports.people.principals import Principals
 from perdure.ports.records.audit import Audit
@@ -224,6 +239,56 @@ def tool_call(name: str, *, repeat: Repeat = Repeat.ONCE) -> ToolCall:
     return ToolCall(id=CallId(f"call_{name}"), name=name, arguments="{}", repeat=repeat)
 
 
+def question_about(
+    lease: TurnLease,
+    call: ToolCall,
+    *,
+    question: str = "qst_1",
+    deadline: int = 0,
+    offer: GrantOffer | None = None,
+    is_once: bool = False,
+) -> AnswerAwaited:
+    """Return the question whether a call may run."""
+    return AnswerAwaited(
+        turn=lease.turn,
+        attempt=lease.attempt,
+        question=QuestionId(question),
+        text=f"May I call {call.name}?",
+        choices=(ALLOW_CALL, ALLOW_SESSION, DENY_CALL) if offer else (ALLOW_CALL, DENY_CALL),
+        call=call.id,
+        deadline=deadline,
+        kind=QuestionKind.APPROVAL,
+        tool=call.name,
+        arguments=call.arguments,
+        digest=f"digest of {call.id}",
+        offer=offer,
+        is_once=is_once,
+    )
+
+
+def inquiry_by(
+    lease: TurnLease,
+    call: ToolCall,
+    text: str,
+    *choices: str,
+    question: str = "qst_1",
+    deadline: int = 0,
+) -> AnswerAwaited:
+    """Return a question of the agent's own, which it asks by a call."""
+    return AnswerAwaited(
+        turn=lease.turn,
+        attempt=lease.attempt,
+        question=QuestionId(question),
+        text=text,
+        choices=choices,
+        call=call.id,
+        deadline=deadline,
+        kind=QuestionKind.QUESTION,
+        tool=call.name,
+        arguments=call.arguments,
+    )
+
+
 def only(kind: type[E], recorded: Iterable[Recorded]) -> list[E]:
     """Return the events of one kind."""
     return [each.event for each in recorded if isinstance(each.event, kind)]
@@ -237,11 +302,13 @@ async def next_request(store: _StorePorts, claimed: Claimed) -> ModelRequest:
     """Return the request that a runner of this turn would send. Raises `Corrupt` if it is not
     valid."""
     window = Window()
+    before: tuple[ToolCall, ...] = ()
     if claimed.parent is not None:
         chain = await store.conversations.chain(claimed.parent, limit=1000)
         history = history_of(chain)
         window = extend(window, history, encode=encode_for_tests)
-    return assemble(window, messages_with_notes(claimed.events, claimed.telling))
+        before = open_after(chain)
+    return assemble(window, messages_with_notes(claimed.events, claimed.telling, before=before))
 
 
 async def assert_sound(store: Inspected, *sessions: SessionId) -> None:
@@ -290,5 +357,7 @@ def _audited(record: SessionRecord) -> SessionRecord:
         partials=tuple(sorted(record.partials)),
         fetches=tuple(sorted(record.fetches)),
         told=tuple(sorted(record.told)),
+        questions=tuple(sorted(record.questions, key=lambda each: each.id)),
+        effects=tuple(sorted(record.effects, key=lambda each: each.call)),
         summaries=tuple(sorted(record.summaries, key=lambda each: each.turn)),
     )

@@ -24,7 +24,7 @@ echoes (`agent.py`). While the gate is closed, `long …` waits at the gate afte
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TypeVar
@@ -35,19 +35,17 @@ from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities
 from perdure.domain.errors import Ambiguous, Conflict, Transient
 from perdure.domain.ids import PrincipalId, TurnId
+from perdure.domain.inbound.arrivals import Press
 from perdure.domain.inbound.updates import Accepted, Update
-from perdure.domain.journal.events import Attachment, ToolCall
+from perdure.domain.journal.events import Attachment
 from perdure.domain.journal.records import SessionRecord
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Busy
-from perdure.domain.prompt.prompt import ModelRequest, PromptMessage
+from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.recovery import CONTINUE, DROP, Policy
-from perdure.domain.turn.stream import AgentEvent, AgentText
 from perdure.domain.turn.watching import Delta
 from perdure.ports.records.history import Page
-from perdure.ports.turns.agent import Work
-from perdure.ports.turns.tools import ToolCaller, ToolResult
-from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, said
+from perdure.testkit.simulator.agent import ScriptedAgent, said
 from perdure.testkit.simulator.commits import Commits
 from perdure.testkit.simulator.crash import BACK_S, Fuse, Nemesis, SimulatedCrash
 from perdure.testkit.simulator.node import Process
@@ -57,6 +55,7 @@ from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
 T = TypeVar("T")
 PLATFORM = "scripted"
+BOSS = "boss"  # the clicker who is an operator
 KEY = Capabilities(takes_key=True, can_delete=True, upload_bytes_max=10_000)
 
 
@@ -67,6 +66,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     has_titles: bool = False
     has_memory: bool = False
     context_tokens: int = 128_000
+    asks: bool = False  # people are asked before a tool runs
     strikes_deliveries: bool = True
     strikes_commits: bool = False  # in the database's driver, instead of around the store's ports
 
@@ -109,6 +109,8 @@ class World:
 
     `holds` decides which answers wait at the gate after a piece of text. `shown` is what watchers
     have read of each message. `tools_ran` names each call once for every time that it ran.
+    `when_called` is done while a tool runs. `clickers` are those who press a button under each
+    question that they see: who, and which one.
     """
 
     def __init__(self, begin: Begin, bury: Bury, *, setup: Setup, seed: int = 0) -> None:
@@ -122,8 +124,10 @@ class World:
         self.gate = _HeldWork()
         self.entropy = SeededEntropy(seed)
         self.tools_ran: list[str] = []
+        self.when_called: Callable[[], None] = lambda: None
         self.shown: dict[str, str] = {}
         self.modes: dict[str, Busy] = {}
+        self.clickers: list[tuple[str, str]] = []
         self.commits = Commits()
 
     def say(
@@ -158,12 +162,24 @@ class World:
         self.shown[delta.message] = seen[: delta.offset] + delta.text
 
     def answer(self) -> None:
-        """Let people answer the questions that they see: each time with "continue"."""
+        """Let people answer the questions that they see: ours each time with "continue", and those
+        of an agent by its buttons, once each."""
+        self._press()
         texts = [shown.text for shown in self.platform.shown]
         asked = sum(CONTINUE in text and DROP in text for text in texts)
         answered = sum(sent.text == CONTINUE for sent in self.platform.sent)
         if asked > answered:
             self.say(CONTINUE)
+
+    def _press(self) -> None:
+        """Let all clickers press, who have not pressed yet, where there are buttons."""
+        pressed = {(sent.by, sent.press.question) for sent in self.platform.sent if sent.press}
+        for shown in self.platform.visible:
+            for who, label in self.clickers:
+                is_new = (who, shown.question) not in pressed
+                if shown.question is not None and is_new and label in shown.choices:
+                    press = Press(question=shown.question, choice=shown.choices.index(label))
+                    self.platform.press_button(self._next_update(), shown.place, press, by=who)
 
     async def live(self, act: "Act", fuse: Fuse | None = None) -> None:
         """Begin a process, let it recover, and play one act in it. A death ends the process and is
@@ -243,6 +259,8 @@ class Life:
         self.store = process.store
         self.parts = process.parts
         self.person = PrincipalId("")
+        self.people: dict[str, PrincipalId] = {}
+        self.deadlines = process.deadlines
         self.turns: dict[str, TurnId | None] = {}
         self._nodes = process.struck_nodes
         self._fuse = fuse
@@ -251,6 +269,11 @@ class Life:
         """Do what a process does before it takes anything: join, recover turns, and recover the
         outbox."""
         self.person = await patiently(partial(admitted, self.store, "person"))
+        self.people = {"person": self.person}
+        for name, _ in self.world.clickers:
+            role = "operator" if name == BOSS else "member"
+            known = await patiently(partial(admitted, self.store, name, role=role))
+            self.people[name] = known
         await patiently(partial(self._nodes.join, name="sim"))
         while await patiently(self.parts.reaper.step):
             pass
@@ -271,7 +294,7 @@ class Life:
             address=Address(adapter=PLATFORM, account="bot", place=sent.place, thread=sent.thread),
             external_id=sent.id,
             kind=UpdateKind(sent.kind),
-            principal=self.person,
+            principal=self.people[sent.by],
             text=sent.text,
             busy=self.world.modes.get(sent.id, Busy.QUEUE),
             target=sent.target,
@@ -280,6 +303,7 @@ class Life:
                 for file in sent.files
             ),
             album=sent.album,
+            press=sent.press,
         )
 
     async def accept(self, update: Update) -> Accepted:
@@ -340,6 +364,8 @@ class Life:
             is_busy = await patiently(self.parts.fetching.step)
             is_busy |= await patiently(self.parts.turns.step)
             await self.parts.turns.finished()
+            if self.world.setup.asks:
+                is_busy |= await patiently(self.deadlines.step)
             is_busy |= await patiently(self.parts.outbox.step)
             if not is_busy:
                 return
@@ -356,9 +382,13 @@ class Life:
         raise AssertionError("the gateway never came to rest")
 
     async def _is_over(self) -> bool:
-        """Tell whether nothing is due in the store: no part, no fetch and no turn."""
-        due = [await self.store.outbox.next_due_ms(), await self.store.fetches.next_due_ms()]
-        return due == [None, None] and await self.store.turns.next_claim_ms() is None
+        """Tell whether nothing is due in the store: no part, no fetch, no answer and no turn."""
+        due = [
+            await self.store.outbox.next_due_ms(),
+            await self.store.fetches.next_due_ms(),
+            await self.store.questions.next_deadline_ms(),
+        ]
+        return due == [None, None, None] and await self.store.turns.next_claim_ms() is None
 
     async def records(self) -> list[SessionRecord]:
         """Return everything that is stored, with the sessions of errands."""
@@ -390,35 +420,3 @@ async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not is_so():  # noqa: ASYNC110 - no event is set when it happens
             await asyncio.sleep(0.0005)  # noqa: TID251 - the world's clock does not wait for threads
-
-
-class HeldAgent:
-    """Waits at the world's gate after each piece of an answer that the world holds."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def encode(self, message: PromptMessage) -> bytes:
-        return self._world.agent.encode(message)
-
-    async def close(self) -> None:
-        await self._world.agent.close()
-
-    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
-        async for event in self._world.agent.run(request, work):
-            yield event
-            if isinstance(event, AgentText) and self._world.holds(request):
-                await self._world.gate.enter()
-
-
-class HeldTools(CountingTools):
-    """Waits at the world's gate after a tool has run and before its result is returned."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world.tools_ran)
-        self._world = world
-
-    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
-        result = await super().call(call, caller)
-        await self._world.gate.enter()
-        return result

@@ -5,17 +5,19 @@ of that conversation are shown, and new ones are saved for it alone. A memory is
 not by its position in a list, so every action may be repeated: the second time finds it done.
 """
 
-from typing import Final, Literal, assert_never
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, assert_never
 
-import msgspec
+from msgspec import Meta
 
 from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import Repeat
 from perdure.domain.people.memory import TEXT_MAX, MemoryId
+from perdure.domain.tools.traits import NOTHING_AHEAD, CallTraits, Outlook, Permission
 from perdure.ports.people.memory import Memories
 from perdure.ports.turns.tools import ToolCaller
-from perdure.tools.tool import Parameter, arguments_of, described
+from perdure.tools.tool import TIME_LIMIT_S, ToolArguments, arguments_of, schema_of
 
 NAME: Final = "memory"
 _DESCRIPTION: Final = (
@@ -23,44 +25,45 @@ _DESCRIPTION: Final = (
     "wishes, one short sentence each; nothing passing, no secrets. You are told what is remembered "
     "when a conversation goes on; list shows it with ids, which edit and forget need."
 )
-_PARAMETERS: Final = {
-    "action": Parameter(
-        type="string",
-        description="list what is remembered, save a fact, edit one, or forget one",
-        enum=("list", "save", "edit", "forget"),
-    ),
-    "text": Parameter(
-        type="string",
-        description=f"save, edit: the fact, at most {TEXT_MAX} characters",
-    ),
-    "id": Parameter(type="string", description="edit, forget: which one, as list shows it"),
-    "scope": Parameter(
-        type="string",
-        description="save: everywhere (the default), or here for this conversation only",
-        enum=("everywhere", "here"),
-    ),
-}
 
 
-class _Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    action: Literal["list", "save", "edit", "forget"]
-    text: str | None = None
-    id: str | None = None
-    scope: Literal["everywhere", "here"] | None = None
+class _Arguments(ToolArguments, frozen=True, kw_only=True):
+    action: Annotated[
+        Literal["list", "save", "edit", "forget"],
+        Meta(description="list what is remembered, save a fact, edit one, or forget one"),
+    ]
+    text: Annotated[
+        str, Meta(description=f"save, edit: the fact, at most {TEXT_MAX} characters")
+    ] = ""
+    id: Annotated[str, Meta(description="edit, forget: which one, as list shows it")] = ""
+    scope: Annotated[
+        Literal["everywhere", "here"],
+        Meta(description="save: everywhere, or here for this conversation only"),
+    ] = "everywhere"
 
 
 class MemoryTool:
     """Serves the `memory` tool, which lists, saves, edits and forgets memories."""
 
     name: str = NAME
-    schema: str = described(NAME, _DESCRIPTION, _PARAMETERS, required=["action"])
-    repeat: Repeat = Repeat.REPEATABLE
+    description: str = _DESCRIPTION
+    parameters: str = schema_of(_Arguments)
+    time_limit_s: float = TIME_LIMIT_S
 
     def __init__(self, memories: Memories) -> None:
         self._memories = memories
 
+    def traits(self, arguments: str) -> CallTraits:
+        return CallTraits(names=(NAME,), repeat=Repeat.REPEATABLE, permission=Permission.OWN)
+
+    def kinds(self) -> Sequence[CallTraits]:
+        return (self.traits("{}"),)
+
+    async def outlook(self, call: ToolCall, caller: ToolCaller) -> Outlook:
+        return NOTHING_AHEAD
+
     async def call(self, call: ToolCall, caller: ToolCaller) -> str:
-        asked = arguments_of(call, _Arguments)
+        asked = arguments_of(call.arguments, _Arguments, tool=NAME)
         match asked.action:
             case "list":
                 return await self._list(caller)
@@ -116,7 +119,7 @@ class MemoryTool:
         return f"Forgot {memory}."
 
 
-def _needed(value: str | None, key: str, action: str) -> str:
+def _needed(value: str, key: str, action: str) -> str:
     """Return an argument. Raises `Rejected` if it is missing."""
     if not value:
         raise Rejected(f"{action} needs {key}; call again with it")

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Final, Literal, assert_never
 
 import msgspec
+from msgspec import Meta
 
 from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.ids import SessionId
@@ -18,9 +19,10 @@ from perdure.domain.journal.records import SessionView, ToldTurn
 from perdure.domain.journal.transcript import Entry, entries_of
 from perdure.domain.outcomes import Repeat
 from perdure.domain.text import excerpt
+from perdure.domain.tools.traits import NOTHING_AHEAD, CallTraits, Outlook, Permission
 from perdure.ports.records.history import Archive, Hit
 from perdure.ports.turns.tools import ToolCaller
-from perdure.tools.tool import Parameter, arguments_of, described
+from perdure.tools.tool import TIME_LIMIT_S, ToolArguments, arguments_of, schema_of
 
 NAME: Final = "sessions"
 HITS: Final = 10
@@ -31,50 +33,48 @@ _DESCRIPTION: Final = (
     "Look up earlier conversations with the person you talk with. search finds messages that hold "
     "all the given words and names their sessions; read shows the newest messages of one session."
 )
-_PARAMETERS: Final = {
-    "action": Parameter(
-        type="string",
-        description="search by words, or read a session",
-        enum=("search", "read"),
-    ),
-    "words": Parameter(type="string", description="search: words that the message holds"),
-    "session": Parameter(type="string", description="read: a session's id, as search shows it"),
-    "count": Parameter(
-        type="integer",
-        description=f"read: how many messages, {_MESSAGES_DEFAULT} by default",
-        minimum=1,
-        maximum=MESSAGES_MAX,
-    ),
-}
-_Count = msgspec.Meta(ge=1, le=MESSAGES_MAX)
 
 
-class _Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    action: Literal["search", "read"]
-    words: str | None = None
-    session: str | None = None
-    count: Annotated[int, _Count] | None = None
+class _Arguments(ToolArguments, frozen=True, kw_only=True):
+    action: Annotated[
+        Literal["search", "read"], Meta(description="search by words, or read a session")
+    ]
+    words: Annotated[str, Meta(description="search: words that the message holds")] = ""
+    session: Annotated[str, Meta(description="read: a session's id, as search shows it")] = ""
+    count: Annotated[int, Meta(description="read: how many messages", ge=1, le=MESSAGES_MAX)] = (
+        _MESSAGES_DEFAULT
+    )
 
 
 class SessionsTool:
     """Searches messages, and reads sessions."""
 
     name: str = NAME
-    schema: str = described(NAME, _DESCRIPTION, _PARAMETERS, required=["action"])
-    repeat: Repeat = Repeat.PURE
+    description: str = _DESCRIPTION
+    parameters: str = schema_of(_Arguments)
+    time_limit_s: float = TIME_LIMIT_S
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
 
+    def traits(self, arguments: str) -> CallTraits:
+        return CallTraits(names=(NAME,), repeat=Repeat.PURE, permission=Permission.OWN)
+
+    def kinds(self) -> Sequence[CallTraits]:
+        return (self.traits("{}"),)
+
+    async def outlook(self, call: ToolCall, caller: ToolCaller) -> Outlook:
+        return NOTHING_AHEAD
+
     async def call(self, call: ToolCall, caller: ToolCaller) -> str:
-        asked = arguments_of(call, _Arguments)
+        asked = arguments_of(call.arguments, _Arguments, tool=NAME)
         if caller.is_shared:
             # Another participant's message could talk the model into reading the person's private
             # sessions aloud.
             raise Rejected("earlier conversations are private, and others read along here")
         match asked.action:
             case "search":
-                return await self._search(asked.words or "", caller)
+                return await self._search(asked.words, caller)
             case "read":
                 return await self._read(asked, caller)
             case _:
@@ -97,8 +97,7 @@ class SessionsTool:
             view = await self._archive.session(SessionId(asked.session), principal=caller.principal)
         except NotFound as error:
             raise NotFound("there is no such session; search shows sessions' ids") from error
-        count = asked.count or _MESSAGES_DEFAULT
-        entries = await self._newest(view, count)
+        entries = await self._newest(view, asked.count)
         said = [f"{_time(each.at)} {each.role}: {each.text}" for each in entries]
         title = f" ({view.title})" if view.title else ""
         return "\n".join([f"{view.id}{title}", *(said or ["Nothing was said in it."])])

@@ -14,10 +14,11 @@ from perdure.domain.journal.left_out import omissions_of
 from perdure.domain.journal.records import TurnView
 from perdure.domain.journal.transcript import (
     Entry,
+    PlacedEntry,
     add_turn,
-    entries_of,
     page,
     parent_of,
+    placed_entries,
 )
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.reading.pictures import BYTES_MAX, needs_fitting
@@ -27,7 +28,14 @@ from perdure.ports.records.history import PAGE_BYTES, ConversationView, Snapshot
 from perdure.ports.records.media import Media
 from perdure.web import wire
 from perdure.web.audiences import as_told, audience_of
-from perdure.web.endpoints import OperatorServices, PageLimit, endpoint, next_of, page_of
+from perdure.web.endpoints import (
+    WANTED,
+    OperatorServices,
+    PageLimit,
+    endpoint,
+    next_of,
+    page_of,
+)
 from perdure.web.services import Services
 
 NAME_MAX: Final = 200
@@ -229,14 +237,20 @@ async def transcript(
     *,
     limit: PageLimit = 50,
     before: str | None = None,
+    notices: str | None = None,
 ) -> wire.TranscriptOut:
-    """Return a page of the turns up to the conversation's head. `next` asks for the page before
-    it."""
+    """Return a page of the turns up to the conversation's head. `next` asks for the page before it.
+    With `notices=true`, the page also holds notices and the replies to commands."""
     snapshot = await find(services, by, name)
-    shown, has_more = await _page(services, snapshot, before=before, limit=limit)
+    session = snapshot.view.standing.session
+    if notices == WANTED:
+        found = await services.archive.noticed(session, before=before, limit=limit)
+        shown, has_more = list(found.entries), found.has_more
+    else:
+        shown, has_more = await _page(services, snapshot, before=before, limit=limit)
     audience = audience_of(by)
     return wire.TranscriptOut(
-        session=snapshot.view.standing.session,
+        session=session,
         messages=[as_told(entry, audience) for entry in shown],
         next=shown[0].id if has_more else None,
     )
@@ -252,11 +266,12 @@ async def _page(
     left_out = (await services.conversations.left_out(newest)) if newest else ()
     while tip is not None:
         chain = await services.conversations.chain(tip, limit=limit + 1)
-        entries: list[Entry] = []
+        placed: list[PlacedEntry] = []
         for turn in chain:
             now = running if running and running.turn == turn[0].turn else None
-            own = entries_of(turn, now, omissions=omissions_of(left_out))
-            add_turn(entries, own, turn)
+            own = placed_entries(turn, now, omissions=omissions_of(left_out))
+            add_turn(placed, own, turn)
+        entries = [each.entry for each in placed]
         shown = page(entries, before=before, limit=limit, length_max=PAGE_BYTES)
         tip, before = parent_of(chain[0]) if chain else None, None
         if shown:

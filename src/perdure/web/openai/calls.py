@@ -14,8 +14,9 @@ from aiohttp import web
 from perdure.domain.errors import Rejected
 from perdure.domain.inbound.commands import is_beside
 from perdure.domain.inbound.updates import Accepted, Update
-from perdure.domain.journal.events import Attachment, Usage
-from perdure.domain.journal.options import Options
+from perdure.domain.journal.events import Attachment
+from perdure.domain.journal.model.options import Options
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.reading.pictures import needs_fitting
@@ -78,14 +79,8 @@ class Calls:
         self, request: web.Request, call: OpenAiCall, new_form: NewForm
     ) -> web.StreamResponse:
         """Accept a call and reply with its turn, a command's reply, or a front end's task."""
-        if call.tools and call.conversation is not None:
-            raise Rejected(
-                "`tools` are taken only by calls without a conversation; in a conversation the "
-                "agent has its own",
-                code="unsupported",
-            )
         audience = audience_of(request[PRINCIPAL])
-        done = frontend_tasks.answer(call.asked.text)
+        done = None if call.asked.results else frontend_tasks.answer(call.asked.text)
         if done is not None:
             form = new_form(None, self._services.clock.now_ms() // 1000)
             return await _told(
@@ -106,7 +101,14 @@ class Calls:
         form = new_form(accepted, await self._asked_at(accepted, request[PRINCIPAL]) // 1000)
         has_key, audience = _key(request) is not None, audience_of(request[PRINCIPAL])
         headers = headers_of(accepted)
-        answer = CallReply(form, headers, has_key=has_key, audience=audience, turn=accepted.turn)
+        answer = CallReply(
+            form,
+            headers,
+            has_key=has_key,
+            audience=audience,
+            turn=accepted.turn,
+            wait_s=self._services.call_wait_s,
+        )
         watching = self._services.watchers.turn(accepted, is_fresh=not accepted.is_duplicate)
         async with aclosing(watching) as growing:
             return await _told(request, call, answer, growing)
@@ -139,6 +141,7 @@ class Calls:
             tools=call.tools,
             options=call.options,
             is_listed=call.conversation is not None,
+            results=asked.results,
         )
 
     async def _attachments(

@@ -57,7 +57,7 @@ class OpenAiApi:
             asked=read_completion(body.messages, has_conversation=conversation is not None),
             agent=agent if body.model else "",
             conversation=conversation,
-            tools=completion_tools(body.tools, has_conversation=conversation is not None),
+            tools=completion_tools(body.tools),
             options=completion_options(body),
             is_streamed=bool(body.stream),
         )

@@ -6,14 +6,19 @@ valid. Pure.
 
 import base64
 import binascii
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from perdure.domain.errors import Rejected
-from perdure.domain.journal.events import ToolCall, Usage
-from perdure.domain.journal.options import Options
+from perdure.domain.ids import CallId
+from perdure.domain.journal.events import ToolCall
+from perdure.domain.journal.model.options import Options
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.text import storable
+from perdure.domain.tools.callers import CallerResult, check_repeats
 from perdure.web.api.native import ATTACHMENTS_MAX
 from perdure.web.openai.checks import check_messages, check_tools
 
@@ -69,13 +74,15 @@ class Picture(msgspec.Struct, frozen=True):
 
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a request in our own terms: `text`, `pictures` and `urls` are the new message,
-    `instructions` apply to this call only, and `context` is what was said before."""
+    `instructions` apply to this call only, and `context` is what was said before. `results` are
+    those of the caller's own tools, and are part of the new message."""
 
     text: str
     pictures: tuple[Picture, ...]
     urls: tuple[str, ...]
     instructions: str
     context: str
+    results: tuple[CallerResult, ...] = ()
 
 
 def completion_options(body: CompletionIn) -> Options:
@@ -117,19 +124,17 @@ def json_text(value: object) -> str:
     return "" if value is None else storable(msgspec.json.encode(value).decode())
 
 
-def completion_tools(tools: list[Any] | None, *, has_conversation: bool) -> str:
-    """Return the caller's functions as JSON. In a conversation they are not checked, because the
-    call is refused anyway."""
+def completion_tools(tools: list[Any] | None) -> str:
+    """Return the caller's functions as JSON."""
     if not tools:
         return ""
-    if not has_conversation:
-        check_tools(tools)
+    check_tools(tools)
     return json_text(tools)
 
 
 def read_completion(messages: list[dict[str, Any]], *, has_conversation: bool) -> CompletionRequest:
     """Split a request into its parts. In a conversation the gateway has the history, so only the
-    last message is new."""
+    last message is new, and the results of tool calls directly before it or in its place."""
     if not has_conversation:
         check_messages(messages)
     system = [m for m in messages if m.get("role") in ("system", "developer")]
@@ -140,14 +145,16 @@ def read_completion(messages: list[dict[str, Any]], *, has_conversation: bool) -
     if last.get("role") == "user":
         text, pictures, urls = _content(last.get("content"))
         before = rest[:-1]
-    elif last.get("role") == "tool" and not has_conversation:
+    elif last.get("role") == "tool":
         text, pictures, urls, before = "", (), (), rest
     else:
         raise Rejected(
-            "the last message must be the user's (or, without a conversation, a tool's result)",
-            code="invalid_messages",
+            "the last message must be the user's, or a tool's result", code="invalid_messages"
         )
-    if not before and not text.strip() and not pictures and not urls:
+    results = _results(before) if has_conversation else ()
+    has_words = bool(text.strip() or pictures or urls)
+    is_empty = not results if has_conversation else not before
+    if is_empty and not has_words:
         raise Rejected("the user's message is empty", code="empty_message")
     context = b"" if has_conversation or not before else msgspec.json.encode(before)
     return CompletionRequest(
@@ -156,7 +163,30 @@ def read_completion(messages: list[dict[str, Any]], *, has_conversation: bool) -
         urls=urls,
         instructions="\n\n".join(_content(m.get("content"))[0] for m in system),
         context=storable(context.decode()),
+        results=results,
     )
+
+
+def _results(messages: Sequence[dict[str, Any]]) -> tuple[CallerResult, ...]:
+    """Return the results of tool calls with which the messages end, in their order."""
+    trailing = takewhile(lambda message: message.get("role") == "tool", reversed(messages))
+    results = tuple(_result(message) for message in reversed(list(trailing)))
+    check_repeats(results)
+    return results
+
+
+def _result(message: dict[str, Any]) -> CallerResult:
+    """Read a tool's message."""
+    call, content = message.get("tool_call_id"), message.get("content")
+    if not isinstance(call, str) or not call:
+        raise Rejected(
+            "a tool's message needs `tool_call_id`, the call that it answers",
+            code="invalid_messages",
+        )
+    text, pictures, urls = ("", (), ()) if content is None else _content(content)
+    if pictures or urls:
+        raise Rejected("a tool's message takes only text", code="unsupported")
+    return CallerResult(call=CallId(storable(call)), text=text)
 
 
 def _content(content: object) -> tuple[str, tuple[Picture, ...], tuple[str, ...]]:

@@ -6,19 +6,22 @@ A reply grows, it ends, and each outcome has its HTTP status; that is the same f
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from math import ceil
 from typing import Final, Protocol
 
 import msgspec
 from aiohttp import web
 
-from perdure.domain.errors import PerdureError
+from perdure.domain.errors import PerdureError, Transient
 from perdure.domain.ids import TurnId
 from perdure.domain.inbound.updates import Accepted
-from perdure.domain.journal.events import ToolCall, Usage
+from perdure.domain.journal.events import ToolCall
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.text import sentence
 from perdure.domain.turn.endings import Audience, visible_reason, where_to_look
 from perdure.ports.gateway import Ended, Grown
+from perdure.ports.system.time_limits import running_time, time_limit
 from perdure.web.api.events import KEEP_ALIVE, SSE_HEADERS
 from perdure.web.http.answers import is_retryable, json_response, not_again, problem, status_of
 from perdure.web.http.outlet import SLICE_BYTES, Outlet
@@ -37,6 +40,12 @@ _OWN_FAULT: Final[Mapping[str, tuple[int, str]]] = {
     StopReason.CONTENT_REFUSED: (400, "content_refused"),
     StopReason.INVALID_REQUEST: (400, "invalid_request"),
 }
+# When a call should be repeated that was given up meanwhile.
+RETRY_AFTER_S: Final = 5.0
+AWAITED: Final = (
+    "the turn waits until a person has answered a question in this conversation; repeat the call "
+    "with the same Idempotency-Key to get the answer, or stream it"
+)
 encoder: Final = msgspec.json.Encoder()
 
 
@@ -100,6 +109,7 @@ def failure_from(error: PerdureError) -> CallFailure:
         message=error.message,
         retryable=is_retryable(error),
         kind=error.code,
+        retry_after_s=ceil((error.retry_after_s if isinstance(error, Transient) else 0) or 0),
     )
 
 
@@ -140,14 +150,25 @@ class ReplyForm(Protocol):
         """Return the bytes that end a stream with an error."""
 
 
-async def heard(growing: AsyncIterator[Grown]) -> tuple[str, Ended]:
-    """Wait for the end of a reply. Returns its whole text and how it ended."""
+async def heard(growing: AsyncIterator[Grown], *, wait_s: float | None = None) -> tuple[str, Ended]:
+    """Wait for the end of a reply. Returns its whole text and how it ended. Raises `Transient` if
+    the turn waits for a person for longer than `wait_s` in all; the time in which it works does not
+    count."""
     texts: list[str] = []
-    async for grown in growing:
+    clock, waited_s, is_waiting = running_time(), 0.0, False
+    while True:
+        began_s = clock.now_s()
+        left_s = wait_s - waited_s if is_waiting and wait_s is not None else None
+        try:
+            async with time_limit(left_s):
+                grown = await anext(growing)
+        except TimeoutError:
+            raise Transient(AWAITED, code="waiting", retry_after_s=RETRY_AFTER_S) from None
+        waited_s += clock.now_s() - began_s if is_waiting else 0.0
+        is_waiting = grown.is_waiting
         texts.append(grown.text)
         if grown.ended is not None:
             return "".join(texts), grown.ended
-    raise AssertionError("a turn's stream ends with its end")
 
 
 def _unseen_end(failure: CallFailure) -> Ended:
@@ -170,8 +191,11 @@ class CallReply:
         has_key: bool,
         audience: Audience,
         turn: TurnId | None = None,
+        wait_s: float | None = None,
     ) -> None:
+        """Set up the reply. `wait_s` is how long a reply that is not streamed waits for people."""
         self._form = form
+        self._wait_s = wait_s
         self._audience = audience
         self._turn = turn
         self._headers = headers
@@ -180,7 +204,7 @@ class CallReply:
     async def whole(self, growing: AsyncIterator[Grown]) -> web.Response:
         """Wait for the end, and return the reply in one piece."""
         try:
-            text, ended = await heard(growing)
+            text, ended = await heard(growing, wait_s=self._wait_s)
         except PerdureError as error:
             return self._failed(failure_from(error))
         failure = failure_of(ended, self._audience, self._turn)

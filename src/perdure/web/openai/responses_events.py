@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.domain.journal.events import ToolCall, Usage
+from perdure.domain.journal.events import ToolCall
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.ports.gateway import Ended
 from perdure.web.openai.replies import CallFailure, calls_of, encoder

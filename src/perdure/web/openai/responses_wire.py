@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.domain.errors import Rejected
 from perdure.domain.journal.events import ToolCall
-from perdure.domain.journal.options import Options
+from perdure.domain.journal.model.options import Options
 from perdure.domain.text import storable
 from perdure.web.openai.completions_wire import call_out, json_text, room
 

@@ -73,7 +73,10 @@ def _gauges(reading: MetricsReading) -> Iterator[Metric]:
 
 
 def _stored(counts: Counts) -> Iterator[Metric]:
-    states = [((state,), getattr(counts, state)) for state in ("queued", "running", "interrupted")]
+    states = [
+        ((state,), getattr(counts, state))
+        for state in ("queued", "running", "waiting", "interrupted")
+    ]
     yield _metric(GaugeMetricFamily, "perdure_turns", "Turns by state", ("state",), states)
     parts = [(("pending",), counts.outbox_pending), (("parked",), counts.outbox_parked)]
     yield _metric(GaugeMetricFamily, "perdure_outbox", "Parts by state", ("state",), parts)

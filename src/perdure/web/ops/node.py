@@ -50,6 +50,7 @@ def _turn_counts(counts: Counts | None) -> dict[str, int]:
     return {
         "queued": counts.queued,
         "running": counts.running,
+        "waiting": counts.waiting,
         "interrupted": counts.interrupted,
     }
 

@@ -1,7 +1,7 @@
 """Serves sessions, journals, search and explanations, for operators and their scripts."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
@@ -15,6 +15,7 @@ from perdure.ports.people.principals import Principal
 from perdure.web import wire
 from perdure.web.audiences import as_told, audience_of, event_as_told, explanation_as_told
 from perdure.web.endpoints import (
+    WANTED,
     OperatorServices,
     PageLimit,
     endpoint,
@@ -24,9 +25,6 @@ from perdure.web.endpoints import (
     require_operator,
 )
 from perdure.web.ops.requests import request_out, turn_asked
-
-# The value of a query parameter that turns something on.
-WANTED: Final = "true"
 
 
 def event_out(recorded: Recorded) -> wire.EventOut:
@@ -90,11 +88,20 @@ async def transcript(
     *,
     limit: PageLimit = 50,
     cursor: str | None = None,
+    notices: str | None = None,
 ) -> wire.TranscriptOut:
     """Return a page of what was said: the newest `limit` turns, or those before the cursor. A turn
-    that is too long for one page is split over several."""
+    that is too long for one page is split over several. With `notices=true`, the page also holds
+    the session's notices and the replies to commands, and `limit` counts entries."""
     archive, audience = services.archive, audience_of(by)
     found = await archive.session(SessionId(which), principal=by.scope)
+    if notices == WANTED:
+        page = await archive.noticed(found.id, before=cursor, limit=limit, is_whole=True)
+        return wire.TranscriptOut(
+            session=found.id,
+            messages=[as_told(entry, audience) for entry in page.entries],
+            next=page.entries[0].id if page.has_more else None,
+        )
     turn, _, seq = (cursor or "").partition(":")
     turns = await archive.told(
         found.id,

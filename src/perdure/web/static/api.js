@@ -78,8 +78,23 @@ export const turn = (id) => answer('GET', `api/turns/${encodeURIComponent(id)}`)
 
 export const stop = (id) => answer('POST', `api/turns/${encodeURIComponent(id)}/stop`);
 
-export const approve = (id, choice) =>
-  answer('POST', `api/approvals/${encodeURIComponent(id)}`, { json: { answer: choice } });
+// What was asked in these turns, and which of their calls may or may not have happened.
+export const approvals = (turns) => answer('GET', `api/approvals${query({ turns: turns.join() })}`);
+
+export const effects = (turns) => answer('GET', `api/effects${query({ turns: turns.join() })}`);
+
+export const approval = (id) => answer('GET', `api/approvals/${encodeURIComponent(id)}`);
+
+export const give = (id, given) => answer('POST', `api/approvals/${encodeURIComponent(id)}`, { json: given });
+
+export const mark = (call, happened) =>
+  answer('POST', `api/effects/${encodeURIComponent(call)}`, { json: { happened } });
+
+export const tools = (conversation) => answer('GET', `api/tools${query({ conversation })}`);
+
+export const grants = (cursor) => answer('GET', `api/grants${query({ limit: 200, cursor })}`);
+
+export const revoke = (grant) => answer('DELETE', `api/grants/${encodeURIComponent(grant)}`);
 
 export const status = () => answer('GET', 'api/status');
 

@@ -7,6 +7,7 @@ import { drawEmpty } from './empty.js';
 import { drawIcons } from './icons.js';
 import { Log } from './log.js';
 import { Outbox, newId } from './outbox.js';
+import { Permissions } from './permissions.js';
 import { isActive, rowsOf } from './rows.js';
 import { Scroller } from './scroll.js';
 import { Sidebar } from './sidebar.js';
@@ -29,12 +30,14 @@ const outbox = new Outbox({ post: api.post, taken, changed: redraw });
 const sidebar = new Sidebar({ create: startNew, refused: signIn });
 const scroller = new Scroller({ top: () => current?.older() });
 const composer = new Composer({ submit: send });
+new Permissions({ where });
 const log = new Log(element('log'), {
   sendAgain: (id) => outbox.again(id),
   discard: (id) => outbox.drop(id),
   retry: () => send('/retry', []),
   goOn: () => send('/continue', []),
-  approve,
+  answer,
+  mark,
   say: (word) => send(word, []),
 });
 
@@ -165,11 +168,33 @@ async function dropIfSettled(item) {
   }
 }
 
-async function approve(id, choice) {
+function where() {
+  return { name: current.isNew ? '' : current.name, session: current.transcript.session };
+}
+
+// Returns why an answer was not taken.
+async function answer(id, given) {
+  const conversation = current;
   try {
-    await api.approve(id, choice);
+    conversation.learn(await api.give(id, given));
     return null;
   } catch (failure) {
+    if (failure.status === undefined) throw failure;
+    // Somebody was faster: the card shows who, and this says what became of the late answer.
+    const isLate = failure.code === 'already_answered';
+    if (isLate) conversation.look(id).catch(() => {});
+    return { message: failure.message, isLate };
+  }
+}
+
+async function mark(call, happened) {
+  const conversation = current;
+  try {
+    await conversation.mark(call, happened);
+    return null;
+  } catch (failure) {
+    if (failure.status === undefined) throw failure;
+    if (failure.code === 'already_marked') conversation.read();
     return failure.message;
   }
 }

@@ -2,7 +2,7 @@
 // The keyboard stays in the text box: the list only says which of its lines is meant.
 
 import * as api from './api.js';
-import { make } from './log.js';
+import { make } from './elements.js';
 
 const FIRST_WORD = /^\/([a-z]*)$/i;
 

@@ -2,8 +2,8 @@
 
 import * as api from './api.js';
 import { CommandMenu } from './commands.js';
+import { button, make } from './elements.js';
 import { icon } from './icons.js';
-import { button, make } from './log.js';
 import * as storage from './storage.js';
 
 const DRAFT = 'perdure.draft.';

@@ -2,6 +2,7 @@
 // whenever the stream says that what is known no longer stands.
 
 import * as api from './api.js';
+import { Asked } from './asked.js';
 import { EventStream } from './sse.js';
 import { PAGE, Transcript, isLocal } from './transcript.js';
 
@@ -22,7 +23,8 @@ export class Conversation {
   #isStale = false;
   #isCatchingUp = true;
   #isUnread = false;
-  #asked = new Set();
+  #explained = new Set();
+  #asked = new Asked();
 
   // changed(kind) is called after every change, appeared(messages) with those not seen before,
   // stored(messages) with each page that was read.
@@ -69,8 +71,11 @@ export class Conversation {
     this.isLoadingOlder = true;
     this.#changed('older');
     try {
+      const since = transcript.tick;
       const page = await api.transcript(this.name, { limit: PAGE, before: first.id });
+      const asked = await this.#asked.in(page.messages);
       transcript.prepend(page);
+      this.#tell(asked, since);
     } catch (failure) {
       this.#fail(failure);
     } finally {
@@ -97,7 +102,29 @@ export class Conversation {
     if (isCaughtUp) this.#isCatchingUp = false;
     if (isNew) this.#appeared([data]);
     if (isStale || isCaughtUp) this.read();
+    if (kind === 'approval') this.look(data.id).catch(() => {});
     this.#changed(kind);
+  }
+
+  // Who has answered, and what a lasting permission covers, only the question itself says.
+  async look(id) {
+    const since = this.transcript.tick;
+    this.learn(await api.approval(id), since);
+  }
+
+  learn(question, since = this.transcript.tick) {
+    this.transcript.questions([question], since);
+    this.#changed('approval');
+  }
+
+  async mark(call, happened) {
+    this.transcript.marks([await api.mark(call, happened)]);
+    this.#changed('effect');
+  }
+
+  #tell({ questions, effects }, since) {
+    this.transcript.questions(questions, since);
+    this.transcript.marks(effects);
   }
 
   // One read at a time; changes that come close together share one.
@@ -108,8 +135,10 @@ export class Conversation {
       const since = this.transcript.tick;
       try {
         const page = await api.transcript(this.name, { limit: PAGE });
+        const asked = await this.#asked.in(page.messages);
         const fresh = page.messages.filter(({ id }) => !this.transcript.find(id));
         this.transcript.load(page, since);
+        this.#tell(asked, since);
         this.problem = null;
         this.#isUnread = false;
         this.#appeared(fresh);
@@ -138,10 +167,10 @@ export class Conversation {
   async #explainFailure() {
     const { transcript } = this;
     const last = transcript.entries.findLast((entry) => entry.role === 'assistant');
-    const isAsked = !last || this.#asked.has(last.turn);
+    const isAsked = !last || this.#explained.has(last.turn);
     if (isAsked || last.reason || !['failed', 'refused'].includes(last.outcome)) return;
     if (transcript.outcomes.get(last.turn)?.reason) return;
-    this.#asked.add(last.turn);
+    this.#explained.add(last.turn);
     try {
       const { outcome, reason, detail } = await api.turn(last.turn);
       if (outcome) transcript.outcomes.set(last.turn, { outcome, reason, detail });

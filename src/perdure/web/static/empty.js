@@ -1,4 +1,4 @@
-import { make } from './log.js';
+import { make } from './elements.js';
 
 function commandHint() {
   const hint = make('p');

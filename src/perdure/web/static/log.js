@@ -1,24 +1,13 @@
 // Draws the rows of a conversation, reusing the nodes of rows that did not change.
 
+import { button, make } from './elements.js';
 import { icon } from './icons.js';
 import { draw } from './markdown.js';
-import { drawMedia } from './media.js';
+import { attached, drawMedia } from './media.js';
+import { drawQuestion } from './questions.js';
 import { isSameRow } from './rows.js';
-import { leftOutWords, TOOL_STATES, whenOf } from './words.js';
-
-export function make(tag, className, ...children) {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  element.append(...children.filter((child) => child !== null && child !== ''));
-  return element;
-}
-
-export function button(label, className, action) {
-  const element = make('button', className, label);
-  element.type = 'button';
-  element.addEventListener('click', action);
-  return element;
-}
+import { drawTool } from './tools.js';
+import { leftOutWords, whenOf } from './words.js';
 
 function time(at) {
   const when = whenOf(at);
@@ -27,18 +16,6 @@ function time(at) {
   element.dateTime = when.toISOString();
   element.title = when.toLocaleString();
   return element;
-}
-
-function attached(attachments) {
-  if (!attachments.length) return null;
-  const list = make('div', 'attached');
-  for (const { media, url, name, mime } of attachments) {
-    const holder = make('span', 'media');
-    if (media) drawMedia(holder, { id: media, name, mime });
-    else holder.textContent = name || url || 'Attachment';
-    list.append(holder);
-  }
-  return list;
 }
 
 function said(text, attachments, footer) {
@@ -60,6 +37,9 @@ function told(text) {
   }
   return blocks;
 }
+
+// The marks with which the gateway writes a list of what is still to be done.
+const TODO_STATES = { '☐': 'open', '▶': 'doing', '☑': 'done', '✖': 'dropped' };
 
 const DRAW = {
   user(node, { entry, label }) {
@@ -98,14 +78,18 @@ const DRAW = {
     node.setAttribute('aria-busy', String(isStreaming));
   },
 
-  tool(node, { name, state, sent, text }) {
-    const isOpen = node.firstElementChild?.open ?? false;
-    const summary = make('summary', '', icon('tool'), make('span', 'tool-name', name), make('span', `tool-state ${state ?? ''}`, TOOL_STATES[state] ?? ''));
-    const details = make('details', '', summary);
-    if (sent) details.append(make('pre', 'tool-text', sent));
-    if (text) details.append(make('pre', 'tool-text', text));
-    details.open = isOpen;
-    node.replaceChildren(details);
+  tool: drawTool,
+
+  approval: drawQuestion,
+
+  todo(node, { text }) {
+    let body = node.querySelector('.prose');
+    if (!body) {
+      body = make('div', 'prose');
+      node.replaceChildren(body);
+    }
+    draw(body, text);
+    for (const item of body.querySelectorAll('li')) item.className = TODO_STATES[[...item.textContent.trim()][0]] ?? '';
   },
 
   notice(node, { entry, choices: words }, acts) {
@@ -121,23 +105,6 @@ const DRAW = {
         ...told(entry.text),
         choices.length ? make('div', 'choices', ...choices) : null,
       ].filter(Boolean),
-    );
-  },
-
-  approval(node, { entry }, acts) {
-    const problem = make('span', 'error', '');
-    problem.setAttribute('role', 'alert');
-    const choose = async (choice) => {
-      problem.textContent = (await acts.approve(entry.approval, choice)) ?? '';
-    };
-    const isPending = !entry.state || entry.state === 'pending';
-    const choices = isPending
-      ? [button('Allow', 'primary small', () => choose('allow')), button('Deny', 'quiet small', () => choose('deny'))]
-      : [make('span', 'meta', entry.state)];
-    node.replaceChildren(
-      make('p', '', 'The agent asks to use ', make('strong', '', entry.name ?? 'a tool')),
-      make('pre', 'tool-text', entry.text),
-      make('div', 'choices', ...choices, problem),
     );
   },
 

@@ -2,6 +2,7 @@
 // blob: images.
 
 import * as api from './api.js';
+import { make } from './elements.js';
 import { icon } from './icons.js';
 
 const SHOWN = /^image\/(png|jpeg|gif|webp|avif)$/;
@@ -34,11 +35,11 @@ async function save(id, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-function fileButton(id, name) {
+function fileButton(id, name, label) {
   const button = document.createElement('button');
   button.type = 'button';
   button.className = 'file';
-  button.append(icon('file'), name || 'Attachment');
+  button.append(icon('file'), label || name || 'Attachment');
   button.addEventListener('click', () => {
     save(id, name).catch((failure) => {
       button.title = failure.message;
@@ -48,8 +49,20 @@ function fileButton(id, name) {
   return button;
 }
 
-export async function drawMedia(holder, { id, name = '', mime = '' }) {
-  holder.replaceChildren(fileButton(id, name));
+export function attached(attachments) {
+  if (!attachments.length) return null;
+  const list = make('div', 'attached');
+  for (const { media, url, name, mime } of attachments) {
+    const holder = make('span', 'media');
+    if (media) drawMedia(holder, { id: media, name, mime });
+    else holder.textContent = name || url || 'Attachment';
+    list.append(holder);
+  }
+  return list;
+}
+
+export async function drawMedia(holder, { id, name = '', mime = '', label = '' }) {
+  holder.replaceChildren(fileButton(id, name, label));
   if (mime && !SHOWN.test(mime)) return;
   try {
     const blob = await fetched(id);

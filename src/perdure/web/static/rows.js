@@ -50,13 +50,45 @@ function placeOf(turn, waiting, queued) {
   return at < 0 ? null : `Queued (position ${at + 1 + Math.max(0, queued - waiting.length)})`;
 }
 
+const TODO = '📋 **To do**';
+const isTodo = ({ role, text }) => role === 'notice' && text.startsWith(TODO);
+
+const REFUSALS = new Set(['denied', 'expired', 'undeliverable', 'withdrawn']);
+
+function questionAbout({ turn }, { id, name, arguments: args }, transcript) {
+  const isAboutIt = ({ call, name: tool, args: shown }) => (call ? call === id : tool === name && shown === args);
+  return transcript.entries.find((entry) => entry.role === 'approval' && entry.turn === turn && isAboutIt(entry));
+}
+
+function toolRow(key, facts, transcript) {
+  const whole = { text: '', progress: '', attachments: NONE, whole: null, size: 0, ...facts };
+  return { key, kind: 'tool', ...whole, effect: transcript.effects.get(key) ?? null };
+}
+
+// Of a call that somebody is asked about, the question shows everything until it runs.
 function toolRows(entry, transcript) {
   return entry.calls
-    .filter((call) => !transcript.find(call.id))
-    .map((call) => ({
-      key: call.id, kind: 'tool', name: call.name, text: '', sent: call.arguments, state: null,
-    }));
+    .filter((call) => !transcript.find(call.id) && !questionAbout(entry, call, transcript))
+    .map((call) => toolRow(call.id, { name: call.name, sent: call.arguments, state: null }, transcript));
 }
+
+// A list of what is to be done is shown once in its turn, where it came first, as it is now. The
+// notice that shows it is not in the transcript, but the results of the calls that changed it are.
+function todoRows(transcript) {
+  const lists = new Map();
+  for (const entry of transcript.entries) {
+    const isResult = entry.role === 'tool' && entry.name === 'todo' && entry.text.startsWith(TODO);
+    if (!isResult && !isTodo(entry)) continue;
+    const turn = entry.turn ?? entry.about ?? entry.id;
+    const first = lists.get(turn)?.first ?? entry;
+    lists.set(turn, { first, row: { key: `todo:${turn}`, kind: 'todo', text: entry.text } });
+  }
+  return new Map([...lists.values()].map(({ first, row }) => [first, row]));
+}
+
+// A question is also told as a notice, for clients without cards.
+const isOnCard = (entry, transcript) =>
+  entry.role === 'notice' && entry.question !== null && transcript.find(entry.question) !== undefined;
 
 function callOf(entry, transcript) {
   const calls = transcript.entries.flatMap((other) => (other.turn === entry.turn ? other.calls : []));
@@ -73,10 +105,11 @@ function entryRow(entry, transcript, { waiting, facts }) {
   }
   if (entry.role === 'tool') {
     const call = callOf(entry, transcript);
-    return {
-      key: entry.id, kind: 'tool', name: entry.name ?? call?.name ?? 'tool',
-      text: entry.text, sent: call?.arguments ?? '', state: entry.state,
-    };
+    const { text, progress = '', attachments, whole, size } = entry;
+    const isRefused = call && REFUSALS.has(questionAbout(entry, call, transcript)?.state);
+    const state = isRefused ? 'refused' : entry.state;
+    const name = entry.name ?? call?.name ?? 'tool';
+    return toolRow(entry.id, { name, sent: call?.arguments ?? '', text, state, progress, attachments, whole, size }, transcript);
   }
   if (entry.role === 'notice') {
     // Answered elsewhere, the words of the answer would be a message like any other.
@@ -120,7 +153,10 @@ function statusRow(transcript, facts) {
       const isTalking = fact?.last?.role === 'assistant' && !fact.last.outcome && fact.last.text;
       return isTalking ? [] : status('Working…', true);
     }
-    case 'waiting': return status('Waiting for an approval.', false);
+    case 'waiting': {
+      const isShown = transcript.entries.some(({ role, state }) => role === 'approval' && state === 'pending');
+      return isShown ? [] : status('Waiting for an answer.', false);
+    }
     case 'resume_pending':
       return fact?.outcome === 'interrupted' || transcript.choices.length ? [] : status('The gateway was restarted; continuing…', true);
     case 'suspended': return status(outcomeWords('suspended'), false);
@@ -142,8 +178,11 @@ export function rowsOf(transcript, pending) {
   const lastTurn = transcript.entries.findLast((entry) => facts.has(entry.turn) && !waiting.includes(entry.turn))?.turn;
   const context = { facts, waiting, lastTurn, unseen };
   const isWaiting = (entry) => entry.role === 'user' && waiting.includes(entry.turn);
+  const lists = todoRows(transcript);
+  const ownRows = (entry) => (isTodo(entry) || isOnCard(entry, transcript) ? NONE : [entryRow(entry, transcript, context)]);
   const rows = transcript.entries.filter((entry) => !isWaiting(entry)).flatMap((entry) => [
-    entryRow(entry, transcript, context),
+    ...ownRows(entry),
+    ...(lists.has(entry) ? [lists.get(entry)] : NONE),
     ...toolRows(entry, transcript),
     ...endRows(entry, transcript, context),
   ]);

@@ -2,7 +2,7 @@
 // message is taken.
 
 import * as api from './api.js';
-import { make } from './log.js';
+import { make } from './elements.js';
 import * as storage from './storage.js';
 import { shortTime } from './words.js';
 
@@ -133,7 +133,8 @@ export class Sidebar {
     link.title = name;
     if (isCurrent) link.setAttribute('aria-current', 'page');
     const isBusy = state && state !== 'idle' && state !== 'suspended';
-    if (isBusy) {
+    if (state === 'waiting') link.append(make('span', 'waits', 'asks you'));
+    else if (isBusy) {
       const dot = make('span', 'dot', make('span', 'visually-hidden', queued ? `${state}, ${queued} queued` : state));
       link.append(dot);
     } else if (at) link.append(make('span', 'when', shortTime(at)));

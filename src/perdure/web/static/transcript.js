@@ -33,6 +33,8 @@ function entryOf(raw, tick) {
     origin: raw.origin || null,
     leftOut: raw.left_out || null,
     attachments: raw.attachments ?? [],
+    whole: raw.whole || null,
+    size: raw.size ?? 0,
     isFull: true,
     held: [],
   };
@@ -51,10 +53,39 @@ export function textOf(value) {
   return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
 }
 
-const COMPARED = ['role', 'text', 'turn', 'at', 'outcome', 'reason', 'detail', 'name', 'state', 'origin', 'leftOut'];
+const COMPARED = ['role', 'text', 'turn', 'at', 'outcome', 'reason', 'detail', 'name', 'state', 'origin', 'leftOut', 'whole'];
 const isSame = (a, b) =>
   COMPARED.every((field) => a[field] === b[field]) &&
   JSON.stringify([a.calls, a.attachments]) === JSON.stringify([b.calls, b.attachments]);
+
+// A question as it is told now. What came with it first is not told again with its answer.
+function questionOf({ id, turn, tool, state, ...told }, known, tick) {
+  const before = known ?? entryOf({ id, role: 'approval', turn, name: tool, state }, tick);
+  return {
+    ...before,
+    state, tick,
+    at: told.asked_at ?? before.at,
+    call: told.call || (before.call ?? ''),
+    asks: told.kind || (before.asks ?? 'approval'),
+    text: told.text || before.text,
+    args: textOf(told.arguments ?? told.args) || (before.args ?? ''),
+    choices: told.choices ?? before.choices ?? [],
+    deadline: told.deadline || (before.deadline ?? 0),
+    answer: told.answer ?? before.answer ?? '',
+    scope: told.scope ?? before.scope ?? '',
+    by: told.answered_by ?? before.by ?? '',
+    grants: told.grants ?? before.grants ?? '',
+  };
+}
+
+// Among the entries of its turn, by when it was asked; behind all of them until that is known.
+function placeOf({ turn, at }, entries) {
+  const isBefore = (other) => other.turn === turn && (at === null || (other.at ?? 0) <= at);
+  const last = entries.findLastIndex(isBefore);
+  return last >= 0 ? last + 1 : entries.findIndex((other) => other.turn === turn);
+}
+
+const isLikeQuestion = (a, b) => JSON.stringify({ ...a, tick: 0 }) === JSON.stringify({ ...b, tick: 0 });
 
 function withDelta(entry, { offset, text }, tick) {
   if (offset > entry.length) {
@@ -74,8 +105,11 @@ function newer(fresh, known, since) {
   else if (!fresh.outcome && known.length > fresh.length && known.text.startsWith(fresh.text)) {
     best = { ...fresh, text: known.text, length: known.length, isFull: false };
   }
-  // Only the stream says how a call ended.
-  if (best.role === 'tool') best = { ...best, state: best.state ?? known.state };
+  // A page is silent about what only the stream says.
+  if (best.role === 'tool') {
+    const attachments = best.attachments.length ? best.attachments : known.attachments;
+    best = { ...best, attachments, state: best.state ?? known.state, whole: best.whole ?? known.whole, size: best.size || known.size };
+  }
   for (const held of known.held) best = withDelta(best, held, known.tick);
   best = best === known || !best.held.length ? best : { ...best, held: [] };
   return isSame(best, known) && !known.held.length ? known : best;
@@ -96,6 +130,7 @@ export class Transcript {
   resumeReason = null;
   choices = [];
   title = undefined;
+  effects = new Map();
   isLoaded = false;
   isWhole = false;
   tick = 0;
@@ -130,13 +165,34 @@ export class Transcript {
     }
   }
 
-  // A command's reply comes twice, with the 202 and as an event, in either order.
-  notice(text, { id, at = null, command = null, choices = [], about = null }) {
+  // A command's reply comes twice, with the 202 and as an event, in either order. A list that
+  // changes comes again with the same id.
+  notice(text, { id, at = null, command = null, choices = [], about = null, question = null }) {
     this.tick += 1;
     const known = this.find(id);
-    const entry = known ?? { ...entryOf({ id, role: 'notice', text }, this.tick), choices, about };
+    const entry = known ?? { ...entryOf({ id, role: 'notice', text }, this.tick), choices, about, question };
     const offered = entry.choices?.length ? entry.choices : choices;
-    this.#put({ ...entry, at: entry.at ?? at, command: entry.command ?? command, choices: offered, tick: this.tick });
+    this.#put({ ...entry, text, at: entry.at ?? at, command: entry.command ?? command, choices: offered, tick: this.tick });
+  }
+
+  // What agents asked in the turns that are shown, as it was read. `since`: the tick when it was
+  // asked for.
+  questions(views, since) {
+    for (const view of views) {
+      const known = this.find(view.id);
+      const isOlder = known && known.tick > since && known.state !== 'pending' && view.state === 'pending';
+      if (isOlder) continue;
+      const entry = questionOf(view, known, this.tick);
+      if (known && isLikeQuestion(known, entry)) continue;
+      if (known) this.#put(entry);
+      else this.#insert(entry);
+    }
+  }
+
+  marks(effects) {
+    const isKnown = (effect) => JSON.stringify(this.effects.get(effect.call)) === JSON.stringify(effect);
+    const fresh = effects.filter((effect) => !isKnown(effect)).map((effect) => [effect.call, effect]);
+    if (fresh.length) this.effects = new Map([...this.effects, ...fresh]);
   }
 
   // The newest page. `since`: the tick when it was asked for.
@@ -173,17 +229,20 @@ export class Transcript {
     return new Set(this.queued ? open.slice(-this.queued) : []);
   }
 
-  // Notices and what arrived meanwhile keep their place: behind the nearest entry that remains. But
-  // what a redo or a resume brings back was there before the notice that says so.
+  // Notices, questions and what arrived meanwhile keep their place: behind the nearest entry that
+  // remains. But what a redo or a resume brings back was there before the notice that says so, and a
+  // question goes with its turn.
   #weave(stored, since) {
     const places = new Map(stored.map((entry, at) => [entry.id, at + 1]));
     const queued = this.#queued();
+    const turns = new Set(stored.map(({ turn }) => turn));
     const behind = Array.from({ length: stored.length + 1 }, () => []);
     let place = 0;
     for (const entry of this.entries) {
       if (places.has(entry.id)) place = places.get(entry.id);
       else if (entry.role === 'notice') behind[Math.max(place, placeAt(stored, entry.at))].push(entry);
-      else if (isLocal(entry) || entry.tick > since || queued.has(entry)) behind[place].push(entry);
+      else if (entry.role === 'approval' && turns.has(entry.turn)) behind[Math.max(placeOf(entry, stored), 0)].push(entry);
+      else if (entry.tick > since || queued.has(entry)) behind[place].push(entry);
     }
     return [...behind[0], ...stored.flatMap((entry, at) => [entry, ...behind[at + 1]])];
   }
@@ -216,8 +275,8 @@ export class Transcript {
 
   #message(raw) {
     if (raw.role === 'notice') {
-      const { id, at = null, choices = [], turn: about = null } = raw;
-      this.notice(raw.text ?? '', { id, at, choices, about });
+      const { id, at = null, choices = [], turn: about = null, question = null } = raw;
+      this.notice(raw.text ?? '', { id, at, choices, about, question });
       return false;
     }
     const known = this.find(raw.id);
@@ -240,15 +299,31 @@ export class Transcript {
     return entry.held.length > 0 || isUnasked;
   }
 
-  #tool({ turn, call, name, state, result }) {
+  // Of a call whose effect is unknown, only the list of effects says whether that can be settled.
+  #tool({ turn, call, name, state, result, text: progress = '', attachments, whole, size }) {
     const known = this.find(call) ?? entryOf({ id: call, role: 'tool', turn, name }, this.tick);
-    const text = result === undefined ? known.text : textOf(result);
-    this.#put({ ...known, name: name || known.name, state, text, tick: this.tick });
-    return false;
+    const isRunning = state === 'progress' || state === 'started';
+    this.#put({
+      ...known,
+      name: name || known.name,
+      state: isRunning ? 'started' : state,
+      progress: isRunning ? progress : '',
+      text: result === undefined ? known.text : textOf(result),
+      attachments: attachments ?? known.attachments,
+      whole: whole || known.whole,
+      size: size ?? known.size,
+      tick: this.tick,
+    });
+    return state === 'unknown';
   }
 
   #outcome({ turn, outcome, reason = null, detail = '' }) {
     this.outcomes.set(turn, { outcome, reason, detail });
+    // Nothing is told of a question whose turn has ended before anybody answered it.
+    for (const entry of this.entries) {
+      const isLeft = entry.role === 'approval' && entry.turn === turn && entry.state === 'pending';
+      if (isLeft) this.#put({ ...entry, state: 'withdrawn', tick: this.tick });
+    }
     return outcome !== 'done';
   }
 
@@ -281,9 +356,14 @@ export class Transcript {
     this.notice(QUESTION, { id: this.#asked, choices, about: turn });
   }
 
-  #approval({ id, turn, tool, args, deadline = null, state }) {
-    const entry = entryOf({ id: `approval:${id}`, role: 'approval', turn, name: tool, state }, this.tick);
-    this.#put({ ...entry, approval: id, text: textOf(args), deadline });
+  // The name of whoever has answered is not in the event, only in the question itself.
+  #approval({ by, ...told }) {
+    this.#put(questionOf(told, this.find(told.id), this.tick));
     return false;
+  }
+
+  #insert(entry) {
+    const place = placeOf(entry, this.entries);
+    if (place >= 0) this.entries = this.entries.toSpliced(place, 0, entry);
   }
 }

@@ -61,7 +61,43 @@ export function leftOutWords(what) {
   return `${subject} left out of later requests: the model’s server refused it. `;
 }
 
-export const TOOL_STATES = { started: 'running', unknown: 'effect unknown' };
+export const TOOL_STATES = {
+  started: 'running', finished: 'done', refused: 'not run', unknown: 'effect unknown', happened: 'has happened', not_happened: 'has not happened',
+};
+
+const SCOPES = { session: ' in this session', forever: ' forever' };
+
+// How a question has ended. `by` is learned a moment later.
+export function resultWords({ state, by, scope, grants }) {
+  const who = by ? ` by ${by}` : '';
+  switch (state) {
+    case 'allowed': {
+      const span = SCOPES[scope] ?? (scope === 'time' ? ' for a while' : '');
+      return span && grants ? `Allowed${who}${span}: ${grants}.` : `Allowed${who}${span}.`;
+    }
+    case 'denied': return `Denied${who}.`;
+    case 'answered': return by ? `${by} answered: ` : 'Answered: ';
+    case 'expired': return 'Nobody answered in time.';
+    case 'undeliverable': return 'This could not be asked anywhere.';
+    case 'withdrawn': return 'Not needed any more: the turn has ended.';
+    default: return state;
+  }
+}
+
+export function effectWords({ state, marked_by: by }) {
+  const who = by ? ` Marked by ${by}.` : '';
+  if (state === 'happened') return `It happened.${who}`;
+  if (state === 'not_happened') return `It did not happen.${who}`;
+  return 'This call was cut short. It may or may not have happened.';
+}
+
+export function timeLeft(deadline, now) {
+  const left_s = Math.ceil((deadline - now) / 1000);
+  if (left_s <= 0) return 'no time left';
+  if (left_s < 100) return `${left_s} s left`;
+  const left_min = Math.round(left_s / 60);
+  return left_min < 100 ? `${left_min} min left` : `${Math.round(left_min / 60)} h left`;
+}
 
 export function whenOf(at) {
   if (at === null || at === undefined) return null;

@@ -139,4 +139,7 @@ class Messages:
         return await self._wire.send("chat.postMessage", params, _Shown)
 
     async def _update(self, params: Params) -> _Shown:
-        return await self._wire.ask("chat.update", params, _Shown)
+        # A field that is left out may leave the message as it was. So a text without blocks sends
+        # an empty list of them, which also removes the buttons.
+        blocks = params["blocks"] or []
+        return await self._wire.ask("chat.update", {**params, "blocks": blocks}, _Shown)

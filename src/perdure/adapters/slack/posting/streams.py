@@ -14,7 +14,7 @@ from perdure.adapters.slack.calls.refusals import Refused, is_of_rendering, is_o
 from perdure.adapters.slack.names import MessageName, is_private, message_of
 from perdure.adapters.slack.payloads import Message, SlackEvent
 from perdure.adapters.slack.posting.messages import Messages, metadata_of
-from perdure.adapters.slack.render import buttons, markdown
+from perdure.adapters.slack.render import Actions, markdown
 from perdure.adapters.slack.wire import Nothing, Wire
 from perdure.domain.errors import NotFound, PerdureError
 from perdure.domain.ids import PartId
@@ -103,10 +103,11 @@ class Streams:
         *,
         shown: str = "",
         text: str = "",
-        choices: tuple[str, ...] = (),
+        below: tuple[Actions, ...] = (),
         key: PartId | None = None,
     ) -> bool:
-        """End a stream with the rest of `text`. Returns False if there was no stream to end.
+        """End a stream with the rest of `text`, and with the buttons `below` it. Returns False if
+        there was no stream to end.
 
         Ending it twice does no harm: the second call returns False.
         """
@@ -114,7 +115,7 @@ class Streams:
             "channel": name.channel,
             "ts": name.ts,
             "markdown_text": markdown(text).removeprefix(markdown(shown)),
-            "blocks": buttons(choices),
+            "blocks": below,
             "metadata": metadata_of(key) if key is not None else None,
         }
         try:

@@ -15,7 +15,7 @@ from perdure.agents.chat.answer.calls import CallSlots
 from perdure.agents.chat.answer.thoughts import ThoughtScanner
 from perdure.agents.chat.complaints import Complaint
 from perdure.agents.chat.reasoning.collected import Reasoning
-from perdure.domain.journal.events import Usage
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.bounds import ROOM, Measure
 from perdure.domain.text import storable

@@ -29,7 +29,7 @@ from perdure.agents.chat.reasoning.efforts import (
 )
 from perdure.agents.chat.tool_text import tool_name
 from perdure.domain.errors import Rejected
-from perdure.domain.journal.options import Options
+from perdure.domain.journal.model.options import Options
 from perdure.domain.prompt.prompt import ModelRequest, Note, PromptMessage, Role
 from perdure.domain.urls import below
 

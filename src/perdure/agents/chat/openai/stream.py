@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.agents.chat.answer.answer import Garbage, ModelAnswer, decode
 from perdure.agents.chat.complaints import Complaint, complaint
-from perdure.domain.journal.events import Usage
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.outcomes import StopReason
 
 _FINISHES: Final = {

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from perdure.domain.journal.thoughts import Thought, Thoughts
+from perdure.domain.journal.model.thoughts import Thought, Thoughts
 
 DETAILS: Final = "reasoning_details"
 EXTRA: Final = "extra_content"

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from perdure.agents.chat.manifest import ChatSettings
-from perdure.domain.journal.options import EFFORTS, NO_EFFORT, Options
+from perdure.domain.journal.model.options import EFFORTS, NO_EFFORT, Options
 from perdure.domain.prompt.prompt import PromptMessage, ResultBlock, Role, ThoughtBlock
 
 # How many tokens of reasoning each word allows on a wire that wants a number.
@@ -63,8 +63,10 @@ def loop_has_thoughts(messages: Sequence[PromptMessage]) -> bool | None:
             first = message
         elif not any(isinstance(block, ResultBlock) for block in message.blocks):
             break
-    if not messages or first is None or not _ends_with_results(messages):
+    if not messages or not _ends_with_results(messages):
         return None
+    if first is None:
+        return False  # the calls belong to an earlier turn, which is told without thoughts
     return bool(first.blocks) and isinstance(first.blocks[0], ThoughtBlock)
 
 

@@ -18,7 +18,7 @@ import msgspec
 from perdure.domain.errors import Corrupt
 from perdure.domain.journal.events import TurnQueued
 from perdure.domain.journal.left_out import MESSAGE_LEFT_OUT
-from perdure.domain.journal.options import NONE
+from perdure.domain.journal.model.options import NONE
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.bounds import Measure

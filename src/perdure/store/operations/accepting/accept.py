@@ -29,7 +29,7 @@ from perdure.domain.turn.turn import State
 from perdure.ports.turns.inbox import Reception
 from perdure.store.drivers.dialect import Dialect
 from perdure.store.operations import journal, stickers
-from perdure.store.operations.accepting import amending
+from perdure.store.operations.accepting import amending, repeats, responding, results
 from perdure.store.operations.commands import dispatch, rotation
 from perdure.store.operations.commands.turn_control import SAYING
 from perdure.store.operations.delivery.notices import notice
@@ -61,7 +61,11 @@ _OPEN_TURNS = """
 _SUPERSEDED = """
     SELECT 1 FROM turns t JOIN turns ended ON ended.session_id = t.session_id
       AND ended.settled_at = t.queued_at WHERE t.id = $1 AND ended.outcome = $2"""
-_CHOSEN: Final = {CONTINUE: UpdateEffect.CONTINUED, DROP: UpdateEffect.DROPPED}
+_CHOSEN: Final = {
+    CONTINUE: UpdateEffect.CONTINUED,
+    DROP: UpdateEffect.DROPPED,
+    responding.ANSWER: UpdateEffect.ANSWERED,
+}
 DROPPED = Closing(Outcome.INTERRUPTED, "dropped by the user")
 
 
@@ -99,6 +103,11 @@ def accept(  # noqa: PLR0913 - everything an update may meet
     context = TurnContext(
         dialect, stamp, fresh, worded, place, open_turns, menu, queue_max, may_begin and is_free
     )._replace(quota=quota)
+    repeated = yield from repeats.repeated(context, update)
+    if repeated is not None:
+        return Reception(accepted=repeated)
+    if update.results:
+        context = yield from results.with_results(context)
     if rotation.is_idle(context):
         received = yield from _begin_anew(context)
     else:
@@ -144,7 +153,7 @@ def _mark(context: TurnContext, accepted: Accepted) -> Op[None]:
 
 
 def _take(context: TurnContext) -> Op[Reception]:
-    """Treat an update as an edit or deletion, a command, the answer to our question, or a
+    """Treat an update as an edit or deletion, a command, the answer to a question, or a
     message."""
     update = context.update
     if update.kind in (UpdateKind.EDIT, UpdateKind.DELETE):
@@ -152,6 +161,9 @@ def _take(context: TurnContext) -> Op[Reception]:
     command = command_in(update.text) if update.takes_commands else None
     if command is not None:
         return (yield from dispatch.take(context, command))
+    answered = yield from responding.respond(context)
+    if answered is not None:
+        return Reception(accepted=answered)
     choice = _chosen(update, context.open_turns)
     if choice is not None:
         return Reception(accepted=(yield from _answer(context, choice)))

@@ -1,23 +1,33 @@
 """Handles commands that only answer a question."""
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from perdure.domain.address import GROUP
 from perdure.domain.delivery import DeliveryStep
 from perdure.domain.errors import NotFound
-from perdure.domain.ids import SessionId
+from perdure.domain.ids import QuestionId, SessionId
 from perdure.domain.inbound.commands import Given
 from perdure.domain.inbound.updates import UpdateEffect
-from perdure.domain.journal.events import AssistantSaid, ToolFinished, TurnSettled, TurnStarted
+from perdure.domain.journal.events import (
+    AssistantSaid,
+    ToolFinished,
+    TurnSettled,
+    TurnStarted,
+)
+from perdure.domain.journal.question_events import AnswerAwaited
+from perdure.domain.journal.records import EffectView, QuestionView
 from perdure.domain.kinds import TurnKind
+from perdure.domain.outcomes import CallEnding
 from perdure.domain.text import sentence
+from perdure.domain.tools.asking import SHORT, short_id
 from perdure.domain.turn.endings import Audience, reached, visible_reason
 from perdure.domain.turn.errands import plain_line
 from perdure.domain.turn.standing import SessionStanding
 from perdure.ports.records.history import Explanation
+from perdure.store.operations.commands.choices import effort_here
 from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.commands.spending import context_of
-from perdure.store.operations.commands.thinking import effort_here
 from perdure.store.operations.delivery import operators
 from perdure.store.operations.reading import explaining, history, search
 from perdure.store.operations.sessions.scopes import asked_from
@@ -145,8 +155,10 @@ def _told(found: Explanation, audience: Audience) -> list[str]:
                 lines.append(f"attempt {attempt}")
             case AssistantSaid(calls=calls) if calls:
                 lines.append("called " + ", ".join(call.name for call in calls))
-            case ToolFinished(ending=ending):
-                lines.append(f"the call {ending}")
+            case ToolFinished() as finished:
+                lines.append(_ended(finished, found.effects))
+            case AnswerAwaited(question=question):
+                lines.append(_asked(question, found.questions))
             case TurnSettled(agent=agent, usage=usage) as settled:
                 read, wrote = usage.input_tokens, usage.output_tokens
                 lines.append(f"agent {agent or '-'}: {read:,} tokens read, {wrote:,} written")
@@ -164,6 +176,29 @@ def _told(found: Explanation, audience: Audience) -> list[str]:
         if part.step == DeliveryStep.POST
     ]
     return lines
+
+
+def _ended(finished: ToolFinished, effects: Sequence[EffectView]) -> str:
+    """Return how a call ended, and of an unknown one what is known since."""
+    effect = next((each for each in effects if each.call == finished.call), None)
+    if finished.ending is not CallEnding.UNKNOWN or effect is None:
+        return f"the call {finished.ending}"
+    name = f"call {effect.call[-SHORT:]}"
+    if effect.marked_at is None:
+        late = "; its result came late, `perdure explain` shows it" if effect.late_result else ""
+        return f"{name}: nobody knows whether it has happened; /effects asks you{late}"
+    return f"{name}: {effect.state.replace('_', ' ')}, says {effect.marked_by or 'somebody'}"
+
+
+def _asked(question: QuestionId, questions: Sequence[QuestionView]) -> str:
+    """Return what was asked about a call, and what came of it."""
+    asked = next((each for each in questions if each.id == question), None)
+    name = f"question {short_id(question)}"
+    if asked is None or asked.state == "pending":
+        return f"{name} waits for an answer"
+    by = f" by {asked.answered_by}" if asked.answered_by else ""
+    scope = f" ({asked.scope})" if asked.scope else ""
+    return f"{name} about {plain_line(asked.tool)}: {asked.state}{by}{scope}"
 
 
 def restart(context: TurnContext, given: Given) -> Op[CommandResult]:

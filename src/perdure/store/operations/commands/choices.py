@@ -1,8 +1,15 @@
-"""Handles commands that choose something for one conversation."""
+"""Handles commands that choose something for one conversation: its agent, its persona, how much the
+model reasons, and whether it is somebody's home.
+
+What is chosen outlives a new session and a restart, and holds for every message that is accepted
+after it. A turn that has begun continues with what held before: providers refuse a change in the
+middle of its tool calls.
+"""
 
 from typing import Final
 
 from perdure.domain.inbound.commands import Given
+from perdure.domain.journal.model.options import EFFORTS
 from perdure.store.operations.commands.command_result import (
     STOPPED_TOO,
     CommandResult,
@@ -20,6 +27,11 @@ _AGENT = "UPDATE conversations SET agent = $1 WHERE id = $2"
 _PERSONA = "UPDATE conversations SET persona = $1 WHERE id = $2"
 # Stores which conversation is a person's home.
 _HOME = "UPDATE principals SET home_conversation_id = $1 WHERE id = $2"
+# The word that goes back to what is configured for the agent.
+CONFIGURED: Final = "default"
+_WORDS: Final = (*EFFORTS, CONFIGURED)
+# Stores how much a model is to reason in a conversation.
+_EFFORT = "UPDATE conversations SET effort = $1 WHERE id = $2"
 
 
 def agent(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -72,3 +84,34 @@ def home(context: TurnContext, given: Given) -> Op[CommandResult]:
     here = context.place.via or context.conversation
     yield from run(_HOME, here, context.update.principal)
     return CommandResult("This is your home conversation now.")
+
+
+def think(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Choose how much the model reasons here; without a word, say what is set and offer the
+    words."""
+    wanted, chosen = given.arguments.lower(), context.place.effort
+    if not wanted:
+        others = [word for word in _WORDS if word != (chosen or CONFIGURED)]
+        choices = tuple(f"/{given.name} {word}" for word in others)
+        told = effort_here(context)
+        offered = f"Available: {', '.join(_WORDS)}."
+        return CommandResult(f"{told[0].upper()}{told[1:]}. {offered}", choices=choices)
+    if wanted not in _WORDS:
+        offered = ", ".join(f"/{given.name} {word}" for word in _WORDS)
+        return CommandResult(f"Say how much: {offered}.")
+    effort = "" if wanted == CONFIGURED else wanted
+    yield from run(_EFFORT, effort, context.conversation)
+    told = _in_words(context, effort)
+    return CommandResult(f"From your next message on: {told}.")
+
+
+def effort_here(context: TurnContext) -> str:
+    """Return how much the model reasons in this conversation, in words."""
+    return _in_words(context, context.place.effort)
+
+
+def _in_words(context: TurnContext, chosen: str) -> str:
+    if chosen:
+        return f"thinking {chosen}, chosen with /think"
+    configured = context.menu.offer(context.place.agent).reasoning
+    return f"thinking {configured}, as configured" if configured else "thinking as the model does"

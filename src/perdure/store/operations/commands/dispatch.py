@@ -20,9 +20,9 @@ from perdure.store.operations.commands import (
     heads,
     linking,
     memories,
+    permitting,
     rotation,
     spending,
-    thinking,
     turn_control,
     views,
 )
@@ -48,7 +48,7 @@ _HANDLERS: Final[Mapping[str, Callable[[TurnContext, Given], Op[CommandResult]]]
     "background": turn_control.background,
     "agent": choices.agent,
     "persona": choices.persona,
-    "think": thinking.think,
+    "think": choices.think,
     "continue": turn_control.go_on,
     "home": choices.home,
     "link": linking.link,
@@ -59,6 +59,11 @@ _HANDLERS: Final[Mapping[str, Callable[[TurnContext, Given], Op[CommandResult]]]
     "usage": spending.usage,
     "why": asking.why,
     "restart": asking.restart,
+    "approve": permitting.approve,
+    "deny": permitting.deny,
+    "grants": permitting.list_grants,
+    "effects": permitting.list_effects,
+    "tools": permitting.tools,
 }
 # `help` and `whoami` have no handler: `_taken` answers them.
 assert _HANDLERS.keys() | {"help", "whoami"} == COMMANDS.keys()

@@ -3,7 +3,10 @@
 Nothing is rewritten: the turns that are left behind stay in the journal and can be searched.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from perdure.domain.content.forwards import ForwardedText, one_below_the_other
 from perdure.domain.ids import MessageId, TurnId
@@ -15,11 +18,13 @@ from perdure.domain.journal.events import (
     MessageJoined,
     Recorded,
     SteerTaken,
+    ToolFinished,
     TurnAmended,
     TurnQueued,
 )
 from perdure.domain.journal.session_events import HeadMoved
 from perdure.domain.kinds import UNASKED, TurnKind
+from perdure.domain.tools.callers import results_in
 from perdure.store.operations import journal
 from perdure.store.operations.commands.command_result import (
     STOPPED_TOO,
@@ -174,11 +179,17 @@ def ask_again(
         continues=first.continues,
         passed_on=words.passed_on,
     )
-    recorded = yield from move(context, reason, stands.parent, then=[queued])
+    then: list[AnyEvent] = [queued, *_results_again(events, queued.turn)]
+    recorded = yield from move(context, reason, stands.parent, then=then)
     places = AT_THE_END if first_in_line is None else {queued.message: first_in_line - 1}
     yield from queue_rows(recorded, context.stamp, places=places)
     yield from look_again(context.session, context.stamp)
     return recorded
+
+
+def _results_again(turn: list[Recorded], again: TurnId) -> list[ToolFinished]:
+    """Return the results that came with the message of a turn, for the turn that asks again."""
+    return [msgspec.structs.replace(result, turn=again) for result in results_in(turn)]
 
 
 def _brought_in(turn: list[Recorded]) -> tuple[Attachment, ...]:
@@ -213,12 +224,12 @@ def move(
     head: TurnId | None,
     *,
     redo: tuple[TurnId, ...] = (),
-    then: list[AnyEvent] | None = None,
+    then: Sequence[AnyEvent] = (),
 ) -> Op[list[Recorded]]:
     """Move the session's head and append the event, followed by `then`. `redo` holds the heads that
     can be redone."""
     moved = HeadMoved(by=context.update.principal, reason=reason, head=head, redo=redo)
-    events: list[AnyEvent] = [moved, *(then or [])]
+    events: list[AnyEvent] = [moved, *then]
     yield from run(_MOVE, head, context.session)
     return (yield from journal.append(context.session, events, at=context.stamp.at))
 

@@ -135,12 +135,13 @@ def title(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def is_idle(context: TurnContext) -> bool:
-    """Tell whether the session was idle so long that a new one must begin. Commands, edits and
-    deletions are meant for the session that is there."""
+    """Tell whether the session was idle so long that a new one must begin. Commands, edits,
+    deletions and results of tool calls are meant for the session that is there."""
     place, update, limit_ms = context.place, context.update, context.menu.idle_reset_ms
     if not limit_ms or place.head is None or context.open_turns:
         return False
-    is_said = not update.target and command_in(update.text) is None
+    is_about_it = bool(update.target or update.results)
+    is_said = not is_about_it and command_in(update.text) is None
     return is_said and context.stamp.at - place.active_at > limit_ms
 
 

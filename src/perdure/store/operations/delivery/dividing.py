@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from perdure.domain.delivery import DELETIONS, REPLY, PartState
-from perdure.domain.ids import ConversationId, PartId, SessionId, TurnId
+from perdure.domain.ids import ConversationId, PartId, QuestionId, SessionId, TurnId
 from perdure.domain.waits import AT_ONCE
 from perdure.store.operations.delivery.outbox import DeliveryLine, PartText, put, record
 from perdure.store.operations.delivery.part_rows import choices_of, part_progress
@@ -13,7 +13,8 @@ from perdure.store.statement import Op, many, one, run
 
 # Reads what a part belongs to that is to be divided, and the last part of its message.
 _WHOLE = """
-    SELECT o.conversation_id, o.session_id, o.turn_id, o.message_id, o.choices, o.place_in_line,
+    SELECT o.conversation_id, o.session_id, o.turn_id, o.message_id, o.choices, o.question_id,
+           o.place_in_line,
            (SELECT MAX(p.part) FROM outbox p WHERE p.message_id = o.message_id)
     FROM outbox o WHERE o.id = $1"""
 # Locks the pending deletions of a turn's bubbles. Such a bubble can show the text that does not fit
@@ -26,7 +27,7 @@ _SPARE = """
 _SHOW_IN = """
     UPDATE outbox SET step = 'edit', text = $1, message_id = $2, part = $3 WHERE id = $4"""
 # Leaves a part with the first piece of its text, and without buttons.
-_SHORTEN = "UPDATE outbox SET text = $1, choices = '' WHERE id = $2"
+_SHORTEN = "UPDATE outbox SET text = $1, choices = '', question_id = NULL WHERE id = $2"
 
 
 class _Whole(NamedTuple):
@@ -38,6 +39,7 @@ class _Whole(NamedTuple):
     turn: TurnId | None
     message: str
     choices: str
+    question: QuestionId | None
     place: int
     last: int
 
@@ -75,7 +77,8 @@ def divide(part: PartId, texts: Sequence[str], stamp: Stamp, *, attempt: int) ->
         yield from run(_SHOW_IN, rest.pop(0), whole.message, last, bubble.id)
     words = [PartText(text) for text in rest]
     if words:
-        words[-1] = words[-1]._replace(choices=choices_of(whole.choices))
+        choices = choices_of(whole.choices)
+        words[-1] = words[-1]._replace(choices=choices, question=whole.question)
     line = DeliveryLine(whole.conversation, whole.session, whole.turn, whole.message)
     yield from put(line, words, stamp, first=last + 1, behind=place)
 

@@ -13,7 +13,15 @@ import msgspec
 from perdure.domain.address import HTTP
 from perdure.domain.delivery import LEGAL, DeliveryStep, PartState, too_late
 from perdure.domain.errors import Conflict, NotFound
-from perdure.domain.ids import ConversationId, MediaId, NodeId, PartId, SessionId, TurnId
+from perdure.domain.ids import (
+    ConversationId,
+    MediaId,
+    NodeId,
+    PartId,
+    QuestionId,
+    SessionId,
+    TurnId,
+)
 from perdure.domain.waits import AT_ONCE, TOLERANCE_MS, due_at, is_ahead
 from perdure.ports.delivery.outbox import Part
 from perdure.store.operations.delivery import part_rows
@@ -40,9 +48,10 @@ APART: Final = 1_000
 _PUT = """
     INSERT INTO outbox (id, message_id, part, conversation_id, session_id, turn_id, adapter,
                         account, place_in_line, step, target, text, choices, media_id, state,
-                        attempts, node_id, due_at, receipt, error, created_at, changed_at, seq)
+                        attempts, node_id, due_at, receipt, error, created_at, changed_at,
+                        question_id, seq)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, '', '',
-            $19, $19, (SELECT COALESCE(MAX(q.seq), 0) + 1 FROM outbox q
+            $19, $19, $20, (SELECT COALESCE(MAX(q.seq), 0) + 1 FROM outbox q
                        WHERE q.adapter = $7 AND q.state = 'pending'))
     ON CONFLICT (conversation_id, place_in_line) DO NOTHING RETURNING id"""
 # The order of everything that people see, previews and final words alike: nothing appears while
@@ -139,6 +148,7 @@ class PartText(NamedTuple):
     target: str | None = None
     choices: tuple[str, ...] = ()
     media: MediaId | None = None
+    question: QuestionId | None = None
 
 
 class DeliveryLine(NamedTuple):
@@ -198,6 +208,7 @@ def put(
             msgspec.json.encode(words.choices).decode() if words.choices else "", words.media,
             PartState.ATTEMPTING if is_bubble else PartState.PENDING, int(is_bubble),
             stamp.node if is_bubble else None, due_at(stamp.at, delay_ms), stamp.at,
+            words.question,
         )  # fmt: skip
         if not is_placed:
             raise RaceLost  # another session of the same line took the place first

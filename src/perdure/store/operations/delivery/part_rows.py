@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from perdure.domain.delivery import WITHDRAWN, DeliveryStep
-from perdure.domain.ids import MediaId, MessageId, NodeId, PartId, TurnId
+from perdure.domain.ids import MediaId, MessageId, NodeId, PartId, QuestionId, TurnId
 from perdure.ports.delivery.outbox import Part
 from perdure.store.operations.addresses import ADDRESS, address_of
 from perdure.store.statement import Op, one, run
@@ -14,6 +14,7 @@ from perdure.store.statement import Op, one, run
 PART: Final = f"""
     SELECT o.id, o.message_id, o.part, o.turn_id, o.text, o.attempts, o.step, o.target, o.choices,
            o.media_id, o.state, o.receipt, o.node_id, o.changed_at, o.created_at,
+           o.question_id,
            {ADDRESS}
     FROM outbox o JOIN conversations c ON c.id = o.conversation_id """
 # Locks a part and reads how far it has come.
@@ -46,6 +47,7 @@ class PartRow(NamedTuple):
     node: NodeId | None
     changed_at: int
     created_at: int
+    question: QuestionId | None
     adapter: str
     account: str
     place: str
@@ -76,6 +78,7 @@ def part_of(found: PartRow) -> Part:
         step=DeliveryStep(found.step),
         choices=choices_of(found.choices),
         media=found.media,
+        question=found.question,
     )
 
 

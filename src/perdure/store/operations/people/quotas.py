@@ -86,7 +86,8 @@ def insist_on_file(quota: Quota, principal: PrincipalId, size: int, *, is_loose:
 
 def message_bytes(update: Update) -> int:
     """Return how many bytes of a message count as stored."""
-    said = (update.text, update.instructions, update.context, update.tools)
+    results = (each.text for each in update.results)
+    said = (update.text, update.instructions, update.context, update.tools, *results)
     return sum(map(utf8_size, said))
 
 

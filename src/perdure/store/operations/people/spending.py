@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from perdure.domain.ids import ConversationId, PrincipalId, TurnId
-from perdure.domain.journal.events import Usage
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.people.budgets import (
     DAY_MS,
     Amount,

@@ -12,7 +12,9 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.journal.records import (
+    EffectRecord,
     PartView,
+    QuestionRecord,
     SessionRecord,
     SessionView,
     SummaryView,
@@ -77,6 +79,17 @@ _PARTS = """
     FROM turns t CROSS JOIN outbox o
     WHERE o.turn_id = t.id AND t.session_id >= $1 AND t.session_id <= $2
     ORDER BY t.session_id, o.place_in_line"""
+# Reads the questions that turns of a range of sessions have asked.
+_QUESTIONS = """
+    SELECT t.session_id, q.id, q.turn_id, q.kind, q.call_id, q.deadline, q.message_id, q.state,
+           q.answer, q.scope, q.answered_by
+    FROM turns t CROSS JOIN questions q
+    WHERE q.turn_id = t.id AND t.session_id >= $1 AND t.session_id <= $2 ORDER BY q.id"""
+# Reads the calls of a range of sessions whose fate was unknown.
+_EFFECTS = """
+    SELECT t.session_id, e.call_id, e.turn_id, e.tool, e.state, e.told_turn_id
+    FROM turns t CROSS JOIN effects e
+    WHERE e.turn_id = t.id AND t.session_id >= $1 AND t.session_id <= $2 ORDER BY e.call_id"""
 # Counts the errands that write summaries for a range of sessions. Repeats the condition of the
 # partial index word for word, so that it is used.
 _UNDER_WAY = f"""
@@ -182,6 +195,20 @@ class _Part(NamedTuple):
     text: str
 
 
+class _Question(NamedTuple):
+    """Holds a question that a turn has asked."""
+
+    session: SessionId
+    record: QuestionRecord
+
+
+class _Effect(NamedTuple):
+    """Holds a call whose fate was unknown."""
+
+    session: SessionId
+    record: EffectRecord
+
+
 class _UnderWay(NamedTuple):
     """Holds how many summaries are being written for a session."""
 
@@ -244,6 +271,8 @@ def records(first: SessionId, last: SessionId) -> Op[list[SessionRecord]]:
     fetches = _by_session((yield from many(_Fetches, _FETCHES, first, last)))
     parts = _by_session((yield from many(_Part, _PARTS, first, last)))
     updates = _by_session((yield from many(_Update, _UPDATES, first, last)))
+    questions = _by_session((yield from many(_question, _QUESTIONS, first, last)))
+    effects = _by_session((yield from many(_effect, _EFFECTS, first, last)))
     counted = yield from many(_UnderWay, _UNDER_WAY, first, last)
     under_way = {each.session: each.errands for each in counted}
     found = []
@@ -268,6 +297,8 @@ def records(first: SessionId, last: SessionId) -> Op[list[SessionRecord]]:
                 summaries_under_way=under_way.get(session_id, 0),
                 fetches=_counted(fetches[session_id]),
                 told=tuple((each.view.id, each.told_seq) for each in of_session if each.told_seq),
+                questions=tuple(each.record for each in questions[session_id]),
+                effects=tuple(each.record for each in effects[session_id]),
             )
         )
     return found
@@ -285,6 +316,16 @@ def _turn(told_seq: int, summary: MessageId | None, *columns: Any) -> _Turn:
     """Return the turn in a row of `_TURNS`."""
     view = history.turn_view(history.TurnRow(*columns))
     return _Turn(view.session, told_seq, summary, view)
+
+
+def _question(session: SessionId, *columns: Any) -> _Question:
+    """Return the question in a row of `_QUESTIONS`."""
+    return _Question(session, QuestionRecord(*columns))
+
+
+def _effect(session: SessionId, *columns: Any) -> _Effect:
+    """Return the call in a row of `_EFFECTS`."""
+    return _Effect(session, EffectRecord(*columns))
 
 
 def _by_session(found: Iterable[S]) -> defaultdict[SessionId, list[S]]:

@@ -6,7 +6,13 @@ from typing import NamedTuple
 import msgspec
 
 from perdure.domain.ids import MessageId, SessionId, TurnId
-from perdure.domain.journal.records import PartView, SessionRecord, SummaryView
+from perdure.domain.journal.records import (
+    EffectRecord,
+    PartView,
+    QuestionRecord,
+    SessionRecord,
+    SummaryView,
+)
 from perdure.domain.kinds import TurnKind
 from perdure.domain.turn.turn import AT_WORK, State
 from perdure.ports.records.history import Counts, Page
@@ -39,14 +45,26 @@ _FETCHES = """
     WHERE t.session_id = $1 AND f.state IN ('pending', 'attempting') GROUP BY f.turn_id"""
 # Reads up to where the model was told about interruptions of a session's turns.
 _TOLD = "SELECT id, told_seq FROM turns WHERE session_id = $1 AND told_seq > 0"
+# Reads the questions that turns of a session have asked.
+_QUESTIONS = """
+    SELECT q.id, q.turn_id, q.kind, q.call_id, q.deadline, q.message_id, q.state, q.answer, q.scope,
+           q.answered_by
+    FROM questions q JOIN turns t ON t.id = q.turn_id WHERE t.session_id = $1 ORDER BY q.id"""
+# Reads the calls of a session whose fate was unknown.
+_EFFECTS = """
+    SELECT e.call_id, e.turn_id, e.tool, e.state, e.told_turn_id
+    FROM effects e JOIN turns t ON t.id = e.turn_id WHERE t.session_id = $1 ORDER BY e.call_id"""
 # Finds the turns of a session with shown text that is not final.
 _PARTIALS = """
     SELECT DISTINCT p.turn_id FROM partials p JOIN turns t ON t.id = p.turn_id
     WHERE t.session_id = $1"""
+# A condition that lets the database use the index of turns at work.
+_AT_WORK = f"state IN {sql_list(AT_WORK)}"
 # Counts what waits, what is at work, and what is parked.
 _COUNTS = f"""
     SELECT (SELECT count(*) FROM turns WHERE outcome IS NULL AND state = '{State.QUEUED}'),
-           (SELECT count(*) FROM turns WHERE state IN {sql_list(AT_WORK)}),
+           (SELECT count(*) FROM turns WHERE {_AT_WORK} AND state = '{State.RUNNING}'),
+           (SELECT count(*) FROM turns WHERE {_AT_WORK} AND state = '{State.WAITING}'),
            (SELECT count(*) FROM turns WHERE state = '{State.INTERRUPTED}'),
            (SELECT count(*) FROM outbox WHERE state IN ('pending', 'attempting')),
            (SELECT count(*) FROM outbox o WHERE {IS_PARKED})"""
@@ -114,11 +132,14 @@ def counts() -> Op[Counts]:
     return msgspec.structs.replace(found, outbox_depths=tuple(sorted(depths.items())))
 
 
-def _counts(queued: int, running: int, interrupted: int, pending: int, stuck: int) -> Counts:
+def _counts(
+    queued: int, running: int, waiting: int, interrupted: int, pending: int, stuck: int
+) -> Counts:
     """Return the counts that a row holds."""
     return Counts(
         queued=queued,
         running=running,
+        waiting=waiting,
         interrupted=interrupted,
         outbox_pending=pending,
         outbox_parked=stuck,
@@ -143,6 +164,8 @@ def record(session_id: SessionId) -> Op[SessionRecord]:
     updates = yield from many(_Update, _UPDATES_OF_SESSION, session_id)
     summaries = yield from many(_Summary, _SUMMARIES, session_id)
     told = yield from many(_OfTurn, _TOLD, session_id)
+    questions = yield from many(QuestionRecord, _QUESTIONS, session_id)
+    effects = yield from many(EffectRecord, _EFFECTS, session_id)
     under_way = yield from one(int, _UNDER_WAY, session_id)
     assert under_way is not None
     return SessionRecord(
@@ -160,6 +183,8 @@ def record(session_id: SessionId) -> Op[SessionRecord]:
         summaries_under_way=under_way,
         fetches=tuple((each.turn, each.number) for each in fetches),
         told=tuple((each.turn, each.number) for each in told),
+        questions=tuple(questions),
+        effects=tuple(effects),
     )
 
 

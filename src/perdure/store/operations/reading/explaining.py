@@ -1,13 +1,17 @@
 """Explains what happened behind one id: what came in, what it became, and what was sent for it.
 
 Most updates become a turn. A command has a reply, and may have queued a turn as well; a refused or
-unreadable arrival is only that. Something that belongs to another person is reported as not found.
+unreadable arrival is only that. A question and a tool call are explained with their turn. Something
+that belongs to another person is reported as not found.
 """
 
-from typing import Final, NamedTuple
+import re
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
 
 from perdure.domain.errors import NotFound
-from perdure.domain.ids import MessageId, SessionId, TurnId
+from perdure.domain.ids import MessageId, QuestionId, SessionId, TurnId
 from perdure.domain.journal.in_short import entry_in_short, struct_in_short
 from perdure.domain.journal.records import PartView
 from perdure.domain.journal.session_events import CommandTaken
@@ -18,10 +22,13 @@ from perdure.store.operations import journal
 from perdure.store.operations.delivery import dead_letters
 from perdure.store.operations.delivery.parked import PARTS, ShownPart
 from perdure.store.operations.delivery.parked import view as part_view
+from perdure.store.operations.questions import effects, question_rows
 from perdure.store.operations.reading import history, pieces, transcripts
 from perdure.store.operations.sessions.scopes import SCOPE, SearchScope
 from perdure.store.statement import Op, many, one
 
+S = TypeVar("S", bound=msgspec.Struct)
+_CALL: Final = re.compile("call_[0-9a-z]{1,64}")
 # Reads the parts of a turn, in the order of their line.
 _PARTS_OF_TURN = PARTS + "WHERE o.turn_id = $1 ORDER BY o.place_in_line"
 # Reads the parts of a message that became no turn, in the order of their line.
@@ -87,6 +94,10 @@ _OF_TURN = f"""
     WHERE j.turn_id = $1 AND i.turn_id = $1
       AND j.kind IN ('turn_queued', 'message_joined', 'steer_accepted')
     ORDER BY j.seq"""
+# Finds the turn that has made a call whose result is not stored yet.
+_CALLING = """
+    SELECT t.id FROM turns t JOIN journal j ON j.turn_id = t.id
+    WHERE t.outcome IS NULL AND j.kind = 'assistant_said' AND j.body LIKE $1 LIMIT 1"""
 # Finds the newest refused arrival with this id.
 _REFUSED = """
     SELECT adapter, account, external_id, kind, at, place, reason FROM refusals
@@ -132,10 +143,12 @@ class _Refused(NamedTuple):
 
 
 def explain(dialect: Dialect, any_id: str, *, scope: SearchScope | None) -> Op[Explanation]:
-    """Return what happened behind a turn, message or part id, or an id that a sender gave. Two
-    senders may have given the same id; with a scope, a person is shown only their own. Raises
-    `NotFound`."""
-    unknown = NotFound(f"nothing here has the id {any_id}; give a message, turn or part id")
+    """Return what happened behind the id of a turn, message, part, question or call, or behind an
+    id that a sender gave. Two senders may have given the same id; with a scope, a person is shown
+    only their own. Raises `NotFound`."""
+    unknown = NotFound(
+        f"nothing here has the id {any_id}; give a message, turn, part, question or call id"
+    )
     came = yield from _update(dialect, any_id, scope)
     turn = came.turn if came else (yield from _turn_behind(any_id))
     try:
@@ -153,7 +166,7 @@ def explain(dialect: Dialect, any_id: str, *, scope: SearchScope | None) -> Op[E
 
 def _update(dialect: Dialect, any_id: str, scope: SearchScope | None) -> Op[_Update | None]:
     """Return the update that has this id, or whose message has it; None if there is none."""
-    if any_id.startswith("trn_"):
+    if any_id.startswith(("trn_", "qst_")):
         return None
     part = yield from _of_part(any_id)
     if part is not None and part.turn:
@@ -187,13 +200,23 @@ def _turn_behind(any_id: str) -> Op[TurnId | None]:
     """Return the turn that an id names or belongs to, or None."""
     if any_id.startswith("trn_"):
         return TurnId(any_id.partition(".")[0])
+    if any_id.startswith("qst_"):
+        question = yield from question_rows.question(QuestionId(any_id))
+        return question.turn if question else None
     part = yield from _of_part(any_id)
     if part is not None:
         return part.turn or None
     try:
         return (yield from history.turn_of_message(any_id))
     except NotFound:
+        return (yield from _calling(any_id))
+
+
+def _calling(any_id: str) -> Op[TurnId | None]:
+    """Return the turn that has made the call with this id, if its result is not stored yet."""
+    if not _CALL.fullmatch(any_id):
         return None
+    return (yield from one(TurnId, _CALLING, f'%"{any_id}"%'))
 
 
 def _of_turn(turn_id: TurnId, came: _Update | None, scope: SearchScope | None) -> Op[Explanation]:
@@ -210,6 +233,8 @@ def _of_turn(turn_id: TurnId, came: _Update | None, scope: SearchScope | None) -
     parts = yield from many(ShownPart, _PARTS_OF_TURN, turn_id)
     if came is not None and command is not None:
         parts += yield from _parts_of_command(came)
+    asked = yield from question_rows.of_turns([turn_id], principal=None)
+    unknown = yield from effects.of_turns([turn_id], principal=None)
     return Explanation(
         turn=turn,
         conversation=session.conversation,
@@ -220,7 +245,14 @@ def _of_turn(turn_id: TurnId, came: _Update | None, scope: SearchScope | None) -
         reply=command.reply if command else "",
         partial=(yield from _partial(turn_id)),
         left=(yield from transcripts.left(turn_id, turn.session)) if turn.attempts else "",
+        questions=tuple(map(_in_short, asked)),
+        effects=tuple(map(_in_short, unknown)),
     )
+
+
+def _in_short(view: S) -> S:
+    """Return a question or a call with only the beginnings of long texts."""
+    return struct_in_short(view, where="GET /api/approvals or /api/effects has all of them")
 
 
 def _parts_of_command(came: _Update) -> Op[list[ShownPart]]:

@@ -21,7 +21,7 @@ _CONVERSATION = f"""
     SELECT c.id, {ADDRESS}, w.principal_id, w.session_id,
            c.generation + CASE WHEN c.linked_id IS NULL THEN 0 ELSE w.generation END, c.active_at,
            s.state, s.head_turn, s.title, s.last_seq, c.linked_id, w.adapter, w.account, w.place,
-           w.thread, w.person
+           w.thread, w.person, w.agent
     FROM conversations c JOIN conversations w ON w.id = COALESCE(c.linked_id, c.id)
     JOIN sessions s ON s.id = w.session_id """
 # Reads a conversation by its id.
@@ -108,7 +108,8 @@ _END_OF_TIME: Final = (2**62, "")
 
 class _Conversation(NamedTuple):
     """Holds the columns of `_CONVERSATION`. If it is linked to another, everything from `principal`
-    to `last_seq` except `active_at` belongs to the other one, whose address comes last."""
+    to `last_seq` except `active_at` belongs to the other one, whose address and agent come
+    last."""
 
     id: ConversationId
     adapter: str
@@ -130,6 +131,7 @@ class _Conversation(NamedTuple):
     linked_place: str
     linked_thread: str
     linked_person: str
+    agent: str
 
 
 class _OpenTurn(NamedTuple):
@@ -293,6 +295,7 @@ def _view(found: _Conversation) -> Op[ConversationView]:
         at=found.active_at,
         linked=found.linked,
         linked_name=_linked_name(found),
+        agent=found.agent,
     )
 
 

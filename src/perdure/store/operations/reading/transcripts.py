@@ -48,10 +48,11 @@ class _Linked(NamedTuple):
     session: SessionId
 
 
-class _Place(NamedTuple):
-    """Holds a turn of a session, and whether it stands."""
+class TurnPlace(NamedTuple):
+    """Holds a turn, the session that it is in, and whether it stands."""
 
     turn: TurnId
+    session: SessionId
     stands: bool
 
 
@@ -83,62 +84,62 @@ def told(
     first. Turns shared with other sessions come before its own. A turn that is too long for a
     page is a page of its own and shows its last entries; with `before_seq`, the last entries
     before that one."""
-    order = yield from _order(session, with_left=with_left)
-    end = len(order)
+    places = yield from order(session, with_left=with_left)
+    end = len(places)
     if before is not None:
-        end = next((place for place, each in enumerate(order) if each.turn == before), 0)
-    if before_seq and end < len(order) and order[end].turn == before:
-        return (yield from _in_pieces(session, order, end, before=before_seq, bytes_max=bytes_max))
-    start = yield from _start(order, end, limit=limit, bytes_max=bytes_max)
-    if end - start == 1 and (yield from journal.size_of_turn(order[start].turn)) > bytes_max:
-        return (yield from _in_pieces(session, order, start, before=0, bytes_max=bytes_max))
-    page, left_out = [], (yield from _left_out(session))
-    for place, (turn, stands) in enumerate(order[start:end], start):
+        end = next((place for place, each in enumerate(places) if each.turn == before), 0)
+    if before_seq and end < len(places) and places[end].turn == before:
+        return (yield from _in_pieces(session, places, end, before=before_seq, bytes_max=bytes_max))
+    start = yield from start_of_page(places, end, limit=limit, bytes_max=bytes_max)
+    if end - start == 1 and (yield from journal.size_of_turn(places[start].turn)) > bytes_max:
+        return (yield from _in_pieces(session, places, start, before=0, bytes_max=bytes_max))
+    page, omitted = [], (yield from left_out(session))
+    for place, (turn, _, stands) in enumerate(places[start:end], start):
         events = yield from journal.of_turn(turn)
-        why_left = "" if stands else (yield from _why_left(turn))
+        why = "" if stands else (yield from why_left(turn))
         page.append(
             ToldTurn(
                 turn=turn,
                 events=tuple(events),
-                left=why_left,
+                left=why,
                 has_earlier=place > 0,
-                left_out=left_out,
+                left_out=omitted,
             )
         )
     return page
 
 
-def _left_out(session: SessionId) -> Op[tuple[LeftOut, ...]]:
+def left_out(session: SessionId) -> Op[tuple[LeftOut, ...]]:
     """Return what the turns on the session's chain leave out of later requests."""
     newest = yield from tip(session)
     return (yield from chains.left_out(newest)) if newest else ()
 
 
 def _in_pieces(
-    session: SessionId, order: Sequence[_Place], place: int, *, before: int, bytes_max: int
+    session: SessionId, places: Sequence[TurnPlace], place: int, *, before: int, bytes_max: int
 ) -> Op[list[ToldTurn]]:
     """Return the last entries of one turn, as a page of its own."""
-    turn, stands = order[place]
+    turn, _, stands = places[place]
     piece = yield from pieces.last_piece(turn, before=before, bytes_max=bytes_max)
     if not piece.events:
         return []
     told = ToldTurn(
         turn=turn,
         events=tuple(piece.events),
-        left="" if stands else (yield from _why_left(turn)),
+        left="" if stands else (yield from why_left(turn)),
         has_earlier=place > 0,
         begins_at=piece.begins_at,
-        left_out=(yield from _left_out(session)),
+        left_out=(yield from left_out(session)),
     )
     return [told]
 
 
-def _start(order: Sequence[_Place], end: int, *, limit: int, bytes_max: int) -> Op[int]:
+def start_of_page(places: Sequence[TurnPlace], end: int, *, limit: int, bytes_max: int) -> Op[int]:
     """Return the index at which the page begins that ends at `end`: as far back as its turns
     fit."""
     total, start = 0, end
     while start > max(end - limit, 0):
-        total += yield from journal.size_of_turn(order[start - 1].turn)
+        total += yield from journal.size_of_turn(places[start - 1].turn)
         if total > bytes_max and start < end:
             break
         start -= 1
@@ -149,7 +150,7 @@ def left(turn: TurnId, session: SessionId) -> Op[str]:
     """Return why a begun turn is not on its session's chain any more, or an empty string if it
     is."""
     chain = yield from _chain(session)
-    return "" if any(each.id == turn for each in chain) else (yield from _why_left(turn))
+    return "" if any(each.id == turn for each in chain) else (yield from why_left(turn))
 
 
 def _chain(session: SessionId) -> Op[list[_Linked]]:
@@ -158,16 +159,25 @@ def _chain(session: SessionId) -> Op[list[_Linked]]:
     return (yield from many(_Linked, _CHAIN, newest)) if newest else []
 
 
-def _order(session: SessionId, *, with_left: bool) -> Op[list[_Place]]:
-    """Return the turns of a session in order, each with whether it stands."""
+def order(session: SessionId, *, with_left: bool) -> Op[list[TurnPlace]]:
+    """Return the turns of a session in order, each with whether it stands: those on its chain, and
+    with `with_left` also its own that were undone or asked again."""
     chain = yield from _chain(session)
     standing = {each.id for each in chain}
-    shared = [_Place(each.id, stands=True) for each in chain if each.session != session]
+    shared = [
+        TurnPlace(each.id, each.session, stands=True) for each in chain if each.session != session
+    ]
     begun = yield from many(_Begun, _BEGUN, session)
-    own = [_Place(each.id, stands=each.id in standing) for each in begun]
+    own = [TurnPlace(each.id, session, stands=each.id in standing) for each in begun]
     return shared + [each for each in own if each.stands or with_left]
 
 
-def _why_left(turn: TurnId) -> Op[str]:
+def begun_before(session: SessionId, seq: int) -> Op[set[TurnId]]:
+    """Return the turns of a session that had begun before this number."""
+    begun = yield from many(_Begun, _BEGUN, session)
+    return {each.id for each in begun if each.seq < seq}
+
+
+def why_left(turn: TurnId) -> Op[str]:
     """Return why a turn is not on the chain any more."""
     return ASKED_AGAIN if (yield from exists(_IS_ASKED_AGAIN, turn)) else UNDONE

@@ -29,7 +29,9 @@ _CONVERSATION = """
 # Locks a conversation's live session.
 _SESSION = """
     SELECT state, principal_id, last_seq, epoch, head_turn, view, hold_until, active_at,
-           title
+           title, (SELECT COUNT(*) FROM effects e
+                   WHERE e.session_id = sessions.id AND e.marked_at IS NOT NULL
+                     AND e.told_turn_id IS NULL)
     FROM sessions WHERE id = $1 FOR UPDATE"""
 # Gives a conversation to the first person who speaks in it.
 _ADOPT = "UPDATE conversations SET kind = $1, principal_id = $2 WHERE id = $3"
@@ -59,6 +61,7 @@ class _Session(NamedTuple):
     hold_until: int | None
     active_at: int
     title: str
+    marks: int
 
 
 def resolve(update: Update, stamp: Stamp) -> Op[LiveSession]:
@@ -106,6 +109,7 @@ def _standing(found: _Conversation, held: _Session) -> LiveSession:
         title=held.title,
         hold_until=held.hold_until,
         active_at=held.active_at,
+        marks=held.marks,
     )
 
 

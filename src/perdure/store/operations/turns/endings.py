@@ -6,19 +6,20 @@ turns of their own. The rows beside the journal change in the same transaction, 
 turn has ended as a whole or not at all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
 
-from perdure.domain.ids import MessageId, NodeId, PrincipalId, SessionId, TurnId
+from perdure.domain.ids import CallId, MessageId, NodeId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
     Recorded,
     SteerAccepted,
     SteerTaken,
+    ToolCall,
     TurnAmended,
     TurnQueued,
     TurnSettled,
@@ -30,12 +31,14 @@ from perdure.domain.outcomes import CallEnding, Outcome, Repeat
 from perdure.domain.people.access import is_access_ended
 from perdure.domain.turn.endings import STOPPED_MARK
 from perdure.domain.turn.errands import is_watched
-from perdure.domain.turn.next_action import open_calls, started_calls
+from perdure.domain.turn.next_action import open_calls, open_questions, started_calls
 from perdure.domain.turn.recovery import closed
 from perdure.domain.turn.turn import AT_WORK, State
 from perdure.store.operations import attaching, journal
 from perdure.store.operations.delivery import replies
 from perdure.store.operations.people import spending
+from perdure.store.operations.questions import effects
+from perdure.store.operations.questions.withdrawing import withdraw
 from perdure.store.operations.reading import search
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import errands, turn_rows
@@ -168,6 +171,8 @@ def end_turn(turn: TurnId, found: Locked, closing: Closing, stamp: Stamp) -> Op[
     events += steps_aside([*(recorded.event for recorded in so_far), *events])
     events += free_steers(so_far, stamp)
     if attempts:
+        yield from withdraw(turn, stamp)
+        yield from effects.note(turn, [each.event for each in so_far], events, at=stamp.at)
         yield from keep_origin(turn)
         yield from forget_partials(turn)
         yield from spending.charge_reserved(turn, stamp)
@@ -264,14 +269,23 @@ def open_call_endings(
     """Return a result for each call that has none; with `only_started`, only for calls that were
     started. A started call that must not be repeated ends as unknown: it may have happened."""
     started = started_calls(events)
+    asked = {question.call for question in open_questions(events)}
     endings: list[AnyEvent] = []
     for call in open_calls(events):
         if only_started and call.id not in started:
             continue
-        may_have_happened = call.repeat is Repeat.ONCE and call.id in started
-        ending = CallEnding.UNKNOWN if may_have_happened else CallEnding.INTERRUPTED
-        endings.append(closed(turn, call.id, ending))
+        endings.append(closed(turn, call.id, _ending_of(call, started, asked)))
     return endings
+
+
+def _ending_of(
+    call: ToolCall, started: Collection[CallId], asked: Collection[CallId | None]
+) -> CallEnding:
+    """Return how a call ends that gets no result of its own."""
+    if call.id in asked:
+        return CallEnding.DENIED  # nobody has allowed it
+    may_have_happened = call.repeat is Repeat.ONCE and call.id in started
+    return CallEnding.UNKNOWN if may_have_happened else CallEnding.INTERRUPTED
 
 
 def steps_aside(turn: Sequence[AnyEvent]) -> list[AnyEvent]:

@@ -19,13 +19,16 @@ from perdure.domain.journal.events import (
 from perdure.domain.kinds import UNASKED, TurnKind
 from perdure.domain.outcomes import Busy, Outcome
 from perdure.domain.prompt.whereabouts import Whereabouts
+from perdure.domain.tools.asking import STILL_WAITING
 from perdure.domain.turn.endings import REPLACED_MARK
 from perdure.domain.turn.recovery import Fate, fate
 from perdure.domain.turn.turn import AT_WORK, State
 from perdure.ports.turns.inbox import Reception
 from perdure.ports.turns.turns import TurnLease
 from perdure.store.operations import attaching, journal
+from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.people import quotas
+from perdure.store.operations.questions import effects
 from perdure.store.operations.sessions import recency
 from perdure.store.operations.turn_context import LockedTurn, TurnContext
 from perdure.store.operations.turns import errands, turn_rows
@@ -69,9 +72,10 @@ def take(context: TurnContext, *, may_overtake: bool = False) -> Op[Reception]:
         return (yield from _begin(context))
     is_running = started is not None and started.state in AT_WORK
     is_next = may_overtake or not any(map(_is_message_in_line, open_turns))
-    is_steer = update.busy is Busy.STEER and is_next and not has_files
+    # Results belong to a turn of their own: a steer has nothing but words.
+    is_steer = update.busy is Busy.STEER and is_next and not has_files and not context.results
     if started is not None and is_running and is_steer:
-        return (yield from _steer(context, started.id))
+        return (yield from _steer(context, started))
     closing = _closing(context, started)
     recorded: list[Recorded] = []
     ended: tuple[TurnId, ...] = ()
@@ -81,8 +85,12 @@ def take(context: TurnContext, *, may_overtake: bool = False) -> Op[Reception]:
         recorded += yield from end_turn(started.id, found, closing, context.stamp)
         ended = (started.id,)
     album = Album(update.album, context.stamp.at + ALBUM_MS) if update.album else ALONE
-    recorded += yield from queue_turn(context.session, _queued(context), context.stamp, album=album)
+    recorded += yield from queue_turn(
+        context.session, _queued(context), context.stamp, album=album, results=context.results
+    )
     recorded += yield from errands.bring_unsaid(ended, context.session, context.stamp)
+    if closing is None and waiting == 0:
+        recorded += yield from _say_who_waits(context, started)
     effect = UpdateEffect.SUPERSEDED if closing is SUPERSEDED else UpdateEffect.QUEUED
     position = len(open_turns) - len(ended)
     return Reception(
@@ -160,9 +168,16 @@ def _join(context: TurnContext, turn: TurnId) -> Op[Reception]:
     return Reception(accepted=accepted(context, turn, UpdateEffect.JOINED, recorded))
 
 
-def _steer(context: TurnContext, turn: TurnId) -> Op[Reception]:
-    """Record the message for the running turn, which takes it between two steps."""
-    update = context.update
+def _say_who_waits(context: TurnContext, started: LockedTurn | None) -> Op[list[Recorded]]:
+    """Tell people that the turn before their message waits for an answer of theirs."""
+    if started is None or started.state != State.WAITING:
+        return []
+    return (yield from notice(context.session, started.id, STILL_WAITING, context.stamp))
+
+
+def _steer(context: TurnContext, started: LockedTurn) -> Op[Reception]:
+    """Record the message for the turn at work, which takes it between two steps."""
+    update, turn = context.update, started.id
     event = SteerAccepted(
         turn=turn,
         message=context.fresh.message,
@@ -175,6 +190,7 @@ def _steer(context: TurnContext, turn: TurnId) -> Op[Reception]:
         passed_on=update.passed_on,
     )
     recorded = yield from journal.append(context.session, [event], at=context.stamp.at)
+    recorded += yield from _say_who_waits(context, started)
     return Reception(accepted=accepted(context, turn, UpdateEffect.STEERED, recorded))
 
 
@@ -186,7 +202,9 @@ def _begin(context: TurnContext) -> Op[Reception]:
     lease = TurnLease(session=session, turn=fresh.turn, epoch=place.epoch + 1, attempt=1)
     started = TurnStarted(turn=fresh.turn, attempt=1, parent=place.head, node=stamp.node)
     queued = _queued(context)
-    events: list[AnyEvent] = [queued, started]
+    marked = (yield from effects.tell(session, fresh.turn)) if place.marks else []
+    arrived: list[AnyEvent] = [queued, *context.results]
+    events = [*arrived, started, *marked]
     yield from run(_LEASE, seq + len(events), lease.epoch, stamp.at, session)
     yield from recency.list_session(session, at=stamp.at)
     recorded = yield from journal.write(session, events, after=seq, at=stamp.at)
@@ -205,7 +223,8 @@ def _begin(context: TurnContext) -> Op[Reception]:
         is_listed=update.is_listed,
         events=tuple(recorded),
     )
-    queued_now = accepted(context, fresh.turn, UpdateEffect.QUEUED, recorded[:1])
+    told = recorded[: len(arrived)]
+    queued_now = accepted(context, fresh.turn, UpdateEffect.QUEUED, told)
     return Reception(accepted=queued_now, claimed=(yield from claimed(begun)))
 
 

@@ -39,6 +39,7 @@ from perdure.store.drivers.dialect import Dialect
 from perdure.store.operations import journal, nodes
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.people import spending
+from perdure.store.operations.questions import effects
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import turn_rows
 from perdure.store.operations.turns.endings import (
@@ -252,6 +253,7 @@ def _interrupt(turn: TurnId, cut: Cut, stamp: Stamp, attempts_max: int) -> Op[li
         cost=cut.spent.cost,
     )
     events.append(interrupted)
+    yield from effects.note(turn, [each.event for each in so_far], events, at=stamp.at)
     strikes = yield from one(int, _STRIKE, int(reason.counts_towards_limit), session)
     assert strikes is not None
     yield from keep_origin(turn)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from perdure.domain.ids import MessageId, SessionId
-from perdure.domain.journal.events import Recorded, TurnQueued
+from perdure.domain.journal.events import Recorded, ToolFinished, TurnQueued
 from perdure.domain.kinds import UNASKED
 from perdure.domain.turn.turn import State
 from perdure.store.operations import attaching, journal
@@ -81,10 +81,16 @@ def queue_rows(
 
 
 def queue_turn(
-    session: SessionId, queued: TurnQueued, stamp: Stamp, *, album: Album = ALONE
+    session: SessionId,
+    queued: TurnQueued,
+    stamp: Stamp,
+    *,
+    album: Album = ALONE,
+    results: Sequence[ToolFinished] = (),
 ) -> Op[list[Recorded]]:
-    """Append a turn's `TurnQueued`, and put the turn at the end of the line."""
-    recorded = yield from journal.append(session, [queued], at=stamp.at)
+    """Append a turn's `TurnQueued`, with the results that came with its message, and put the turn
+    at the end of the line."""
+    recorded = yield from journal.append(session, [queued, *results], at=stamp.at)
     yield from queue_rows(recorded, stamp, album=album)
     yield from make_ready(session, stamp)
     return recorded

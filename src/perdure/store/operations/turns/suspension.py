@@ -32,6 +32,7 @@ from perdure.domain.turn.recovery import given_up_text
 from perdure.domain.turn.turn import State
 from perdure.store.operations import journal
 from perdure.store.operations.delivery import replies
+from perdure.store.operations.questions import effects
 from perdure.store.operations.sessions.sessions import make_live, open_successor
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import errands
@@ -135,6 +136,7 @@ def give_up(fallen: Fallen, stamp: Stamp) -> Op[list[Recorded]]:
     never_run = open_call_endings(turn, known)
     ending = [*fallen.ending, *never_run, settled]
     recorded += yield from journal.append(session, ending, at=stamp.at)
+    yield from effects.note(turn, known, never_run, at=stamp.at)
     yield from end_row(settled, State.INTERRUPTED, closing, stamp)
     suspended = yield from one(_Suspended, _SUSPEND, turn, session)
     assert suspended is not None

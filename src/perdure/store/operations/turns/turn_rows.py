@@ -9,8 +9,6 @@ and is run again.
 from typing import Final, NamedTuple
 
 from perdure.domain.journal.events import (
-    AnswerAwaited,
-    AnswerReceived,
     AttemptInterrupted,
     Recorded,
     TurnEvent,
@@ -19,6 +17,7 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.question_events import AnswerAwaited, WaitEnded
 from perdure.domain.turn.turn import State, require
 from perdure.store.statement import Op, RaceLost, SqlValue, exists, run
 
@@ -36,11 +35,11 @@ _BEGIN: Final = """
                        node_id, queued_seq, queued_at, started_at, alive_at, attempt_at, via_id,
                        principal_id)
     VALUES ($1, $2, $3, $4, $5, $6, '', '', 1, $7, $8, $9, $9, $9, $9, $10, $11)"""
-# Starts the next attempt of a turn.
+# Starts an attempt of a turn, or goes on with it.
 _START: Final = """
-    UPDATE turns SET state = $1, attempts = attempts + 1, parent_id = $2, node_id = $3,
-                     started_at = COALESCE(started_at, $4), attempt_at = $4, reason = ''
-    WHERE id = $5 AND state = $6 RETURNING id"""
+    UPDATE turns SET state = $1, attempts = $2, parent_id = $3, node_id = $4,
+                     started_at = COALESCE(started_at, $5), attempt_at = $5, reason = ''
+    WHERE id = $6 AND state = $7 RETURNING id"""
 # Ends an attempt whose turn is not over. Keeps the longest time that any attempt has lived.
 _INTERRUPT: Final = """
     UPDATE turns SET state = $1, reason = $2, alive_at = $3, node_id = NULL,
@@ -95,7 +94,9 @@ def begin(recorded: Recorded, queued: TurnQueued, started: TurnStarted) -> Op[No
 
 def start(started: TurnStarted, *, at: int) -> Op[None]:
     """Write that the next attempt of a queued turn has begun."""
-    yield from _change(_START, State.QUEUED, started, started.parent, started.node, at)
+    yield from _change(
+        _START, State.QUEUED, started, started.attempt, started.parent, started.node, at
+    )
 
 
 def interrupt(interrupted: AttemptInterrupted, state: State, *, ended_at: int) -> Op[None]:
@@ -109,7 +110,7 @@ def wait(awaited: AnswerAwaited) -> Op[None]:
     yield from _change(_WAIT, State.RUNNING, awaited)
 
 
-def requeue(event: TurnRequeued | AnswerReceived, state: State) -> Op[None]:
+def requeue(event: TurnRequeued | WaitEnded, state: State) -> Op[None]:
     """Write that the turn waits for its next attempt."""
     yield from _change(_REQUEUE, state, event)
 

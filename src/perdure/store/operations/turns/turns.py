@@ -5,10 +5,10 @@ the epoch in its own transaction, so a late write of the old runner is refused a
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from perdure.domain.errors import Conflict, NotFound, Rejected
-from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.ids import MessageId, PrincipalId, TurnId
 from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
@@ -18,31 +18,26 @@ from perdure.domain.journal.events import (
     SteerTaken,
     TurnAmended,
     TurnSettled,
-    TurnStarted,
-    Usage,
 )
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.journal.session_events import WindowExceeded
-from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Outcome
-from perdure.domain.people.sharing import EQUAL, FairShares, fairly
 from perdure.domain.prompt.prefix import KeptText, RequestOrigin
-from perdure.domain.prompt.whereabouts import Whereabouts
+from perdure.domain.tools.callers import is_left_to_caller
 from perdure.domain.turn.errands import is_errand
 from perdure.domain.turn.spent import Spent, spent_earlier
 from perdure.domain.turn.turn import AT_WORK, State
-from perdure.domain.waits import AT_ONCE, TOLERANCE_MS
-from perdure.ports.turns.turns import Claimed, Settled, Settlement, TextPiece, TurnLease
+from perdure.ports.turns.turns import Settled, Settlement, TextPiece, TurnLease
 from perdure.store.drivers.dialect import Dialect, Written
 from perdure.store.operations import journal, texts
-from perdure.store.operations.addresses import ADDRESS, address_of
 from perdure.store.operations.delivery import replies
 from perdure.store.operations.delivery.notices import notice
-from perdure.store.operations.people import speakers, spending
+from perdure.store.operations.people import spending
+from perdure.store.operations.questions import effects
 from perdure.store.operations.reading import history
 from perdure.store.operations.sessions import room
 from perdure.store.operations.turn_context import Stamp
-from perdure.store.operations.turns import errands, turn_rows
-from perdure.store.operations.turns.claiming import Begun, claimed
+from perdure.store.operations.turns import errands
 from perdure.store.operations.turns.endings import (
     Closing,
     arrivals,
@@ -58,35 +53,8 @@ from perdure.store.operations.turns.endings import (
 )
 from perdure.store.operations.turns.interruption_notes import mark_told
 from perdure.store.operations.turns.session_queue import make_ready
-from perdure.store.statement import Op, listed, many, one, run
+from perdure.store.statement import Op, many, one, run
 
-# A condition: the session's wait is over, or it was written before the clock was set back.
-_IS_READY = """
-    ready_at IS NOT NULL AND (wait_until IS NULL OR wait_until <= $1 OR ready_at > $2)"""
-# Finds sessions that can be claimed; `ready_sql` adds the rest.
-_READY = f"SELECT id, ready_by FROM sessions WHERE {_IS_READY}"
-_IN_LINE = " ORDER BY ready_rank, ready_seq, id LIMIT "
-# Locks sessions to claim them; `take_sql` adds the rest.
-_TAKE = "SELECT id, wait_until FROM sessions WHERE ready_at IS NOT NULL AND id IN "
-# Finds when the earliest wait ends.
-_NEXT_READY = "SELECT MIN(wait_until) FROM sessions WHERE ready_at IS NOT NULL"
-# Starts a session's wait again from now, with its old length.
-_WAIT_ANEW = """
-    UPDATE sessions SET wait_until = wait_until - ready_at + $1, ready_at = $1 WHERE id = $2"""
-# Reads the first turn in a session's line, with everything its runner needs to begin.
-_NEXT = f"""
-    SELECT t.id, t.attempts, s.head_turn, t.principal_id, s.conversation_id, s.view, s.title,
-           t.fetching, t.kind, t.told_seq, {speakers.FACTS}, c.is_listed, c.kind, c.label,
-           {ADDRESS}
-    FROM turns t JOIN sessions s ON s.id = t.session_id
-    JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) {speakers.WHO}
-    WHERE t.session_id = $1 AND t.outcome IS NULL AND t.state = '{State.QUEUED}'
-    ORDER BY t.queued_seq LIMIT 1"""
-# Takes a session for the process that claims its next turn. The new epoch makes all older leases
-# stale.
-_LEASE = """
-    UPDATE sessions SET epoch = epoch + 1, ready_at = NULL, hold_until = NULL
-    WHERE id = $1 RETURNING epoch"""
 # Reads the text that was shown of a turn and is in no message yet, piece by piece.
 _PARTIALS = "SELECT message_id, text FROM partials WHERE turn_id = $1 ORDER BY message_id, start"
 # Stores what the request was made from that the turn's newest message answers.
@@ -95,144 +63,12 @@ _ANSWERS = "UPDATE turns SET prefix = $1 WHERE id = $2"
 _FORGET_MESSAGE = "DELETE FROM partials WHERE turn_id = $1 AND message_id = $2"
 # Finds the message that a turn answers.
 _MESSAGE = "SELECT message_id FROM turns WHERE id = $1"
-# How many sessions are looked at beyond the free slots. The order by rank puts different people
-# first, so that `fairly` can choose among that many people.
-WINDOW: Final = 64
 STOPPED = Closing(Outcome.STOPPED, "stopped by the user")
-
-
-class _Ready(NamedTuple):
-    session: SessionId
-    by: PrincipalId
-
-
-class _Taken(NamedTuple):
-    session: SessionId
-    wait_until: int | None
-
-
-class _NextReady(NamedTuple):
-    wait_until: int | None
-
-
-class _Next(NamedTuple):
-    """Holds the first turn in a session's line, as `_NEXT` reads it."""
-
-    turn: TurnId
-    attempts: int
-    head: TurnId | None
-    principal: PrincipalId
-    conversation: ConversationId
-    view: str
-    title: str
-    fetching: int
-    kind: str
-    told_seq: int
-    name: str
-    has_token: int
-    is_paired: int
-    is_listed: int
-    place_kind: str
-    label: str
-    adapter: str
-    account: str
-    place: str
-    thread: str
-    person: str
 
 
 class _Shown(NamedTuple):
     message: MessageId
     text: str
-
-
-def claim(stamp: Stamp, *, limit: int, shares: FairShares = EQUAL) -> Op[list[Claimed]]:
-    """Claim at most `limit` turns that can begin, fairly among the people who wait. All of them are
-    one transaction: if the process dies after it, the turns are found as running under this node,
-    and the reaper takes them when the node's lease has ended."""
-    ready = yield from _ready(shares, at=stamp.at, limit=limit + WINDOW)
-    chosen = fairly(ready, by=lambda each: each.by, shares=shares, limit=limit)
-    taken = []
-    for each in (yield from _take([each.session for each in chosen])):
-        # `_IS_READY` also finds sessions whose wait was written before the clock was set back.
-        if each.wait_until is not None and each.wait_until > stamp.at:
-            yield from run(_WAIT_ANEW, stamp.at, each.session)
-        else:
-            taken.append((yield from claim_next(each.session, stamp)))
-    return taken
-
-
-def _ready(shares: FairShares, *, at: int, limit: int) -> Op[list[_Ready]]:
-    """Find sessions that can be claimed, in order, except those of people who use all their
-    slots."""
-    full = shares.full
-    sql = ready_sql(len(full))
-    return (yield from many(_Ready, sql, at, at + TOLERANCE_MS, *full, limit))
-
-
-def ready_sql(full: int) -> str:
-    """Return the query, given how many people use all their slots."""
-    without = f" AND ready_by NOT IN {listed(3, full)}" if full else ""
-    return f"{_READY}{without}{_IN_LINE}${3 + full}"
-
-
-def _take(sessions: Sequence[SessionId]) -> Op[list[_Taken]]:
-    """Lock these sessions, and return those that no other node has claimed or is claiming."""
-    if not sessions:
-        return []
-    taken = yield from many(_Taken, take_sql(len(sessions)), *sessions)
-    found = {each.session: each for each in taken}
-    return [found[session] for session in sessions if session in found]
-
-
-def take_sql(count: int) -> str:
-    """Return the query that locks `count` sessions."""
-    return f"{_TAKE}{listed(1, count)} FOR UPDATE SKIP LOCKED"
-
-
-def next_claim(*, at: int, shares: FairShares = EQUAL) -> Op[int | None]:
-    """Return when the next turn can be claimed (`AT_ONCE` if one is ready), or None if none
-    waits."""
-    if (yield from _ready(shares, at=at, limit=1)):
-        return AT_ONCE
-    found = yield from one(_NextReady, _NEXT_READY)
-    return found.wait_until if found else None
-
-
-def claim_next(session: SessionId, stamp: Stamp) -> Op[Claimed]:
-    """Begin the next attempt of the first turn in this session's line."""
-    found = yield from one(_Next, _NEXT, session)
-    assert found is not None, f"{session} is marked ready and has no queued turn"
-    turn, head = found.turn, found.head
-    assert not found.fetching, f"{session} is marked ready and {turn} waits for files"
-    epoch = yield from one(int, _LEASE, session)
-    assert epoch is not None
-    lease = TurnLease(session=session, turn=turn, epoch=epoch, attempt=found.attempts + 1)
-    started = TurnStarted(turn=turn, attempt=lease.attempt, parent=head, node=stamp.node)
-    yield from turn_rows.start(started, at=stamp.at)
-    yield from journal.append(session, [started], at=stamp.at, epoch=lease.epoch)
-    events = tuple((yield from journal.of_turn(turn)))
-    where = address_of(found.adapter, found.account, found.place, found.thread, found.person)
-    facts = speakers.SpeakerFacts(
-        found.name, where.adapter, where.place, found.has_token, found.is_paired
-    )
-    begun = Begun(
-        lease=lease,
-        conversation=found.conversation,
-        principal=found.principal,
-        address=where,
-        place_kind=found.place_kind,
-        whereabouts=Whereabouts(kind=found.place_kind, label=found.label, person=found.name),
-        parent=head,
-        kind=TurnKind(found.kind),
-        view=found.view,
-        title=found.title,
-        is_listed=bool(found.is_listed),
-        events=events,
-        told_seq=found.told_seq,
-        speaker=speakers.speaker(facts, events[0].event),
-    )
-    return (yield from claimed(begun))
 
 
 def append(
@@ -249,6 +85,7 @@ def append(
     both."""
     recorded = yield from journal.append(lease.session, events, at=at, epoch=lease.epoch)
     yield from mark_told(recorded)
+    yield from effects.note_of_turn(lease.turn, events, at=at)
     yield from texts.keep(origin.texts)
     if origin.prefix:
         yield from run(_ANSWERS, origin.prefix, lease.turn)
@@ -272,13 +109,15 @@ def flush(
 
 
 def take_steers(lease: TurnLease, *, at: int) -> Op[list[Recorded]]:
-    """Move messages that were sent to the running turn into it, between two steps. Returns the
-    appended events. The fence keeps a second transaction from taking the same messages."""
+    """Move messages that were sent to the running turn into it, between two steps, and what people
+    have found out about calls. Returns the appended events. The fence keeps a second transaction
+    from taking the same messages."""
     yield from journal.fence(lease.session, lease.epoch)
+    marked = yield from effects.tell(lease.session, lease.turn)
     waiting = waiting_steers((yield from journal.of_turn(lease.turn)))
-    if not waiting:
+    if not waiting and not marked:
         return []
-    taken = [
+    taken: list[AnyEvent] = [
         SteerTaken(
             turn=lease.turn,
             message=steer.message,
@@ -289,7 +128,7 @@ def take_steers(lease: TurnLease, *, at: int) -> Op[list[Recorded]]:
         )
         for steer in waiting
     ]
-    return (yield from journal.append(lease.session, taken, at=at))
+    return (yield from journal.append(lease.session, [*marked, *taken], at=at))
 
 
 def tell(lease: TurnLease, text: str, stamp: Stamp) -> Op[list[Recorded]]:
@@ -314,6 +153,7 @@ def settle(lease: TurnLease, settlement: Settlement, stamp: Stamp) -> Op[Settled
         lease.session, lease.turn, events, closing, stamp, last_seq, was=State.RUNNING
     )
     yield from mark_told(recorded)
+    yield from effects.note(lease.turn, [each.event for each in so_far], events, at=stamp.at)
     yield from texts.keep(settlement.asked.texts)
     spent = Spent(agent=settlement.agent, usage=settlement.usage, cost=settlement.cost)
     # A turn counts once, when it ends, also if only its earlier attempts have asked a model.
@@ -345,8 +185,10 @@ def _last_events(
     known = [recorded.event for recorded in so_far]
     earlier = spent_earlier(known)
     # Open calls are closed before the last words are appended: a result must stand directly behind
-    # the message that asked for it. With new calls in the settlement itself nothing is closed.
-    never_ended = [] if settlement.calls else open_call_endings(turn, known)
+    # the message that asked for it. With new calls in the settlement itself nothing is closed, and
+    # neither are calls that the caller answers.
+    is_left = is_left_to_caller(settlement.outcome, settlement.reason)
+    never_ended = [] if settlement.calls or is_left else open_call_endings(turn, known)
     said = _said(lease, settlement, shown)
     events: list[AnyEvent] = [*settlement.acknowledgements, *never_ended, *said]
     if settlement.note:

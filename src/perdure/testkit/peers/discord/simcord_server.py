@@ -169,11 +169,21 @@ class SimcordServer:
         self.world.delete_message(channel.id, int(message))
 
     def click(self, user: User, channel: Channel, message: str, label: str) -> int:
-        """Let a person press a button, and return the interaction's id."""
-        stored = self.world.get_message(channel.id, int(message))
-        buttons = [button for row in stored.components for button in row["components"]]
+        """Let a person press the button with this label, and return the interaction's id."""
+        buttons = self.buttons(channel, message)
         pressed = next(button for button in buttons if button["label"] == label)
-        data = {"custom_id": pressed["custom_id"], "component_type": 2}
+        return self.press(user, channel, message, pressed["custom_id"])
+
+    def buttons(self, channel: Channel, message: str) -> list[dict[str, Any]]:
+        """Return the buttons under a message, from the first to the last."""
+        stored = self.world.get_message(channel.id, int(message))
+        return [button for row in stored.components for button in row["components"]]
+
+    def press(self, user: User, channel: Channel, message: str, custom_id: str) -> int:
+        """Let a person press the button with this id, and return the interaction's id. The message
+        need not have such a button."""
+        stored = self.world.get_message(channel.id, int(message))
+        data = {"custom_id": custom_id, "component_type": 2}
         shown = dict(serializers.message_payload(self.world, stored))
         return self._interact(user, channel, _CLICK, data, message=shown)
 

@@ -119,6 +119,12 @@ class LocalSlackControl:
             for element in block.get("elements", [])
             if element.get("action_id") == action_id
         ]
+        await self.press(channel, ts, action, user=user)
+
+    async def press(
+        self, channel: str, ts: str, action: dict[str, Any], *, user: str = ALICE
+    ) -> None:
+        """Press a button. The message need not have it."""
         await self.post("interact", channel=channel, messageTs=ts, user=user, action=action)
 
     async def command(

@@ -233,7 +233,8 @@ class ScriptedSlack:
 
     def _post(self, params: Params, **more: str) -> Params:
         ts = self._next_ts()
-        kept: Params = {each: params[each] for each in ("metadata", "thread_ts") if each in params}
+        names = ("metadata", "thread_ts", "blocks")
+        kept: Params = {each: params[each] for each in names if each in params}
         text = _text(params)
         message = {"ts": ts, "channel": params["channel"], "user": BOT, "text": text}
         self.messages[ts] = {**message, **kept, **more}
@@ -267,6 +268,8 @@ class ScriptedSlack:
         if message.get("streaming_state") == _GROWING:
             raise _Refusal("streaming_state_conflict")
         message["text"] = _text(params)
+        # Blocks that are left out stay as they were; only an empty list removes them.
+        message |= {"blocks": params["blocks"]} if "blocks" in params else {}
         message["edited"] = {"user": BOT, "ts": self._next_ts()}
         return {"ts": params["ts"], "channel": params["channel"]}
 

@@ -123,9 +123,14 @@ class BotApi:
 
     def click(self, chat: int, message_id: int, word: str, *, user: int = 0) -> str:
         """Let a person press the button with this text, and return the id of the press."""
+        buttons = self.chats.buttons(chat, message_id)
+        data = next(each["callback_data"] for each in buttons if each["text"] == word)
+        return self.press(chat, message_id, data, user=user)
+
+    def press(self, chat: int, message_id: int, data: str, *, user: int = 0) -> str:
+        """Let a person's client send the data of a button, and return the id of the press. As on
+        Telegram, the message need not have such a button."""
         message = self.chats.message(chat, message_id)
-        rows = message["reply_markup"]["inline_keyboard"]
-        data = next(b["callback_data"] for row in rows for b in row if b["text"] == word)
         self._numbers["click"] += 1
         query = str(self._numbers["click"])
         person = {"id": user or chat, "is_bot": False, "first_name": "Ada"}

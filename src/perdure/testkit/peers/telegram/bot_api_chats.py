@@ -96,6 +96,11 @@ class Chats:
     def message(self, chat: int, number: int) -> dict[str, Any]:
         return self._messages[chat, number]
 
+    def buttons(self, chat: int, number: int) -> list[dict[str, str]]:
+        """Return the buttons under a message, from the first to the last."""
+        markup = self.message(chat, number).get("reply_markup", {})
+        return [button for row in markup.get("inline_keyboard", []) for button in row]
+
     def shown(self, chat: int) -> list[ShownMessage]:
         """Return the bot's messages as people see them now."""
         return [

@@ -23,6 +23,7 @@ from perdure.ports.records.history import (
     Counts,
     Explanation,
     Hit,
+    NoticedPage,
     Page,
     Snapshot,
 )
@@ -35,12 +36,13 @@ from perdure.store.operations.reading import (
     diagnostics,
     explaining,
     history,
+    noticed,
     pieces,
     search,
     transcripts,
 )
 from perdure.store.operations.sessions import moves
-from perdure.store.ports.audit import StoredAudit
+from perdure.store.ports.records.audit import StoredAudit
 
 # Turns that one transaction indexes. Other writers wait for that transaction, so it must be short.
 INDEX_AT_ONCE: Final = 500
@@ -133,6 +135,25 @@ class StoredArchive:
                 limit=limit,
                 with_left=with_left,
                 bytes_max=PAGE_BYTES,
+            )
+        )
+
+    async def noticed(
+        self,
+        session: SessionId,
+        *,
+        before: str | None = None,
+        limit: int,
+        is_whole: bool = False,
+    ) -> NoticedPage:
+        return await self._driver.read(
+            partial(
+                noticed.noticed,
+                session,
+                before=before,
+                limit=limit,
+                bytes_max=PAGE_BYTES,
+                is_whole=is_whole,
             )
         )
 

@@ -44,4 +44,5 @@ def limits_of(config: Config, *, turns_max: int) -> Limits:
         idle_reset_ms=int(config.sessions.idle_reset_s * 1000),
         media_bytes=config.limits.media_bytes,
         fetch_wait_s=config.limits.fetch_wait_s,
+        answer_wait_ms=int(config.tools.answer_wait_s * 1000),
     )

@@ -13,6 +13,10 @@ from perdure.ports.turns.turns import TurnLease
 from perdure.store.drivers.driver import Driver
 from perdure.store.mint import Mint
 from perdure.store.operations.delivery import dividing, doubts, outbox, replies, undelivered
+from perdure.store.operations.questions import question_rows
+from perdure.store.operations.turn_context import Stamp
+from perdure.store.operations.turns import waiting
+from perdure.store.statement import MakeOp, Op
 
 
 class StoredOutbox:
@@ -40,18 +44,17 @@ class StoredOutbox:
         attempt: int = 0,
     ) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(
-            partial(
-                undelivered.record,
-                part,
-                state,
-                stamp,
-                receipt=receipt,
-                error=error,
-                due_at=_due(stamp.at, due_in_s),
-                attempt=attempt,
-            )
+        record = partial(
+            undelivered.record,
+            part,
+            state,
+            stamp,
+            receipt=receipt,
+            error=error,
+            due_at=_due(stamp.at, due_in_s),
+            attempt=attempt,
         )
+        return await self._driver.write(partial(_with_questions, record, part, stamp))
 
     async def bubble(self, lease: TurnLease, index: int, text: str) -> Bubble | None:
         stamp = self._mint.stamp(self._node)
@@ -107,10 +110,28 @@ class StoredOutbox:
     async def expire(self, *, older_than_s: int) -> Expired:
         stamp = self._mint.stamp(self._node)
         before = stamp.at - older_than_s * 1000
-        return await self._driver.write(partial(undelivered.expire, stamp, before=before))
+        return await self._driver.write(partial(_expire, stamp, before=before))
 
     async def next_due_ms(self) -> int | None:
         return await self._driver.read(partial(outbox.next_due, at=self._mint.now_ms()))
+
+
+def _with_questions(
+    record: MakeOp[list[Recorded]], part: PartId, stamp: Stamp
+) -> Op[list[Recorded]]:
+    """Record the result of an attempt. In the same transaction, end the wait for the question that
+    the part asks, if nobody will see it."""
+    recorded = yield from record()
+    return recorded + (yield from waiting.undeliverable(part, stamp))
+
+
+def _expire(stamp: Stamp, *, before: int) -> Op[Expired]:
+    """Give up parts that could not be sent in time, and the questions that they ask."""
+    expired = yield from undelivered.expire(stamp, before=before)
+    recorded = list(expired.recorded)
+    for part in (yield from question_rows.lost_parts()):
+        recorded += yield from waiting.undeliverable(part, stamp)
+    return Expired(parts=expired.parts, recorded=recorded)
 
 
 def _due(now_ms: int, wait_s: float) -> int:

@@ -8,9 +8,14 @@ domain.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from perdure.domain.checking.question_rules import (
+    calls_wait_for_their_approval,
+    effects_follow_the_journal,
+    questions_follow_the_journal,
+)
 from perdure.domain.delivery import AHEAD, REPLY, DeliveryStep, PartState
 from perdure.domain.errors import Corrupt
-from perdure.domain.ids import CallId, SessionId, TurnId
+from perdure.domain.ids import CallId, MessageId, SessionId, TurnId
 from perdure.domain.journal.attachments import unread_count
 from perdure.domain.journal.events import (
     AssistantSaid,
@@ -37,14 +42,8 @@ from perdure.domain.journal.session_events import (
 from perdure.domain.journal.transcript import reply_text
 from perdure.domain.kinds import UNASKED
 from perdure.domain.outcomes import Outcome, StopReason
-from perdure.domain.prompt.history import history_of
-from perdure.domain.prompt.prompt import (
-    PromptMessage,
-    Role,
-    TextBlock,
-    assert_valid,
-    weave,
-)
+from perdure.domain.prompt.history import history_of, open_after
+from perdure.domain.prompt.prompt import assert_valid, messages_of, weave
 from perdure.domain.turn.recovery import told_by
 from perdure.domain.turn.standing import SessionStanding, after
 from perdure.domain.turn.turn import State, Turn, evolve, opened
@@ -64,6 +63,9 @@ def violations(record: SessionRecord) -> list[str]:
         *_files_follow_the_journal(record, by_turn),
         *_session_follows_the_journal(record, by_turn),
         *_calls_are_answered(by_turn),
+        *questions_follow_the_journal(record, by_turn),
+        *calls_wait_for_their_approval(by_turn),
+        *effects_follow_the_journal(record, by_turn),
         *_endings_are_honest(by_turn),
         *_interruptions_are_told_once(record),
         *_rows_know_what_was_told(record, by_turn),
@@ -216,16 +218,29 @@ def _calls_are_answered(by_turn: dict[TurnId, list[Recorded]]) -> Iterator[str]:
             if isinstance(event, AssistantSaid):
                 if event.calls:
                     asked.update(call.id for call in event.calls)
-            elif isinstance(event, ToolFinished):
+            elif isinstance(event, ToolFinished) and not event.is_callers:
                 answered[event.call] += 1
         if not asked and not answered:
             continue
-        settled = _settled(events)
-        is_over = settled is not None and settled.reason != StopReason.TOOL_CALLS
         if any(count > 1 for count in answered.values()) or answered - asked:
             yield f"{turn_id}: a call was answered twice, or never made"
-        if is_over and asked - answered:
-            yield f"{turn_id}: calls {sorted(asked - answered)} were never answered"
+        unanswered = asked - answered - _may_be_open(events)
+        if unanswered:
+            yield f"{turn_id}: calls {sorted(unanswered)} were never answered"
+
+
+def _may_be_open(events: Sequence[Recorded]) -> Counter[CallId]:
+    """Return the calls of a turn that may be without a result: all calls while it is not over, and
+    then those that its caller answers, if it ended with them. Old journals do not say whose tools
+    were called; there it was always the caller's."""
+    settled = _settled(events)
+    if settled is not None and settled.reason != StopReason.TOOL_CALLS:
+        return Counter()
+    said = (r.event for r in events if isinstance(r.event, AssistantSaid))
+    calls = [call for each in said for call in each.calls]
+    theirs = [call.id for call in calls if call.is_callers]
+    is_told_apart = settled is not None and theirs
+    return Counter(theirs if is_told_apart else [call.id for call in calls])
 
 
 def _settled(events: Sequence[Recorded]) -> TurnSettled | None:
@@ -378,17 +393,25 @@ def _history_is_valid(
     chain: list[list[Recorded]] = []
     turn = record.head
     while turn is not None and turn in by_turn and len(chain) <= len(parents):
-        settled = _settled(by_turn[turn])
-        if settled and settled.reason == StopReason.TOOL_CALLS:
-            return  # the caller answers these calls, so nothing follows in this session
         chain.append(by_turn[turn])
         turn = parents[turn]
     history = history_of(chain[::-1])
     if not history:
         return
-    something = PromptMessage(role=Role.USER, blocks=(TextBlock("next"),))
-    final, newest = weave(None, [*history, something])
+    turn_id = TurnId("next")
+    queued = TurnQueued(turn=turn_id, message=MessageId("next"), text="next")
+    next_turn = [Recorded(session=record.session.id, seq=0, at=0, event=queued)]
+    something = messages_of(next_turn, before=open_after(chain[::-1]))
+    final, newest = weave(None, [*history, *something])
     try:
-        assert_valid([*final, *([newest] if newest else [])], begins=True)
+        # A call without a conversation has brought the messages with which its request begins.
+        begins = not any(_brings_context(turn) for turn in chain)
+        assert_valid([*final, *([newest] if newest else [])], begins=begins)
     except Corrupt as error:
         yield f"the history is not valid: {error.message}"
+
+
+def _brings_context(events: Sequence[Recorded]) -> bool:
+    """Tell whether a turn began with messages from outside."""
+    queued = events[0].event if events else None
+    return isinstance(queued, TurnQueued) and bool(queued.context)

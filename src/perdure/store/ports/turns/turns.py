@@ -11,12 +11,15 @@ from perdure.domain.ids import (
     MessageId,
     NodeId,
     PrincipalId,
-    QuestionId,
     SessionId,
     TurnId,
 )
 from perdure.domain.inbound.updates import Accepted, Update
-from perdure.domain.journal.events import AnswerAwaited, AnswerReceived, AnyEvent, Recorded
+from perdure.domain.journal.events import (
+    AnyEvent,
+    Recorded,
+)
+from perdure.domain.journal.question_events import AnswerAwaited
 from perdure.domain.outcomes import Interruption, NodeRequest
 from perdure.domain.people.menu import PLAIN, Menu
 from perdure.domain.people.quotas import NO_QUOTA, Quota
@@ -46,7 +49,7 @@ from perdure.store.operations.accepting import accept
 from perdure.store.operations.people import principals, speakers
 from perdure.store.operations.reading import search
 from perdure.store.operations.turn_context import Fresh, Stamp
-from perdure.store.operations.turns import recovery, turns, waiting
+from perdure.store.operations.turns import claiming, recovery, turns, waiting
 from perdure.store.statement import Op
 
 # One in so many settlements also indexes the turns that wait: indexing each turn by itself would
@@ -114,11 +117,11 @@ class StoredTurns:
 
     async def claim(self, *, limit: int, shares: FairShares = EQUAL) -> list[Claimed]:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(partial(turns.claim, stamp, limit=limit, shares=shares))
+        return await self._driver.write(partial(claiming.claim, stamp, limit=limit, shares=shares))
 
     async def next_claim_ms(self, *, shares: FairShares = EQUAL) -> int | None:
         at = self._mint.now_ms()
-        return await self._driver.read(partial(turns.next_claim, at=at, shares=shares))
+        return await self._driver.read(partial(claiming.next_claim, at=at, shares=shares))
 
     async def flush(self, pieces: Sequence[TextPiece], *, beats: bool = False) -> list[TurnLease]:
         """Write pieces of growing text, and with `beats` renew the node's lease in the same commit.
@@ -197,17 +200,14 @@ class StoredTurns:
         return settled
 
     async def wait(
-        self, lease: TurnLease, question: AnswerAwaited, *, spent: Spent = NOTHING_SPENT
+        self,
+        lease: TurnLease,
+        questions: Sequence[AnswerAwaited],
+        *,
+        spent: Spent = NOTHING_SPENT,
     ) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(partial(waiting.wait, lease, question, spent, stamp))
-
-    async def answer(
-        self, turn: TurnId, question: QuestionId, answer: str, *, by: PrincipalId | None
-    ) -> list[Recorded]:
-        received = AnswerReceived(turn=turn, question=question, answer=answer, by=by)
-        stamp = self._mint.stamp(self._node)
-        return await self._driver.write(partial(waiting.answer, received, stamp))
+        return await self._driver.write(partial(waiting.wait, lease, questions, spent, stamp))
 
     async def interrupt(
         self,

@@ -1,0 +1,1 @@
+"""Checks what must hold of everything that is stored."""

@@ -1,0 +1,200 @@
+"""Decides whether a tool call may run: at once, after a person was asked, or not at all.
+
+Rules are asked first: one that says deny wins over everything else; otherwise the first one that
+matches decides. Then comes what is configured for the tool, and where nothing is set, what the call
+touches. A call that must be asked about may run without a question if a grant of the same person
+covers it. A grant never covers a command behind a shell, `env` or another program that starts
+programs, because the command that would run is not the one that was granted.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from perdure.domain.ids import SessionId
+from perdure.domain.journal.question_events import GrantOffer
+from perdure.domain.outcomes import Repeat
+from perdure.domain.tools.globs import is_match
+from perdure.domain.tools.grants import (
+    Grant,
+    covers,
+)
+from perdure.domain.tools.traits import CallTraits, Permission, canonical, digest_of
+
+
+class Approve(StrEnum):
+    """Says when a person is asked about a tool: at each call, at the first in a session, or
+    never."""
+
+    ALWAYS = "always"
+    ONCE = "once"
+    NEVER = "never"
+
+
+class Do(StrEnum):
+    """Says what happens to a call."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """Refines the policy for the calls of `tool` (a name or a glob of names) that match `match`, a
+    glob on a path or on an argument vector. An empty `match` matches every call."""
+
+    tool: str
+    do: Do
+    match: str = ""
+
+
+class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Holds what is configured about the tools of one agent: when a person is asked about each
+    tool, and the rules. `agent` is the agent's name. Policies are compared by identity, so that
+    seats stay hashable."""
+
+    agent: str = ""
+    approve: Mapping[str, Approve] = MappingProxyType({})
+    rules: tuple[Rule, ...] = ()
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """Says what happens to a call, and why. `offer` is what a person may grant beyond this call;
+    None if nothing can be granted."""
+
+    do: Do
+    why: str
+    offer: GrantOffer | None = None
+    is_once: bool = False
+
+
+# Programs that start the program that their arguments name, so that a grant for their name would
+# be a grant for any program.
+_STARTERS: Final = frozenset(
+    {
+        "ash", "bash", "busybox", "chroot", "cmd", "csh", "dash", "doas", "env", "eval", "exec",
+        "fish", "ionice", "ksh", "nice", "node", "nohup", "nsenter", "parallel", "perl", "php",
+        "powershell", "pwsh", "python", "python3", "ruby", "setsid", "sh", "ssh", "stdbuf", "su",
+        "sudo", "tcsh", "time", "timeout", "unshare", "watch", "xargs", "zsh",
+    }
+)  # fmt: skip
+_META: Final = frozenset(";|&$`<>(){}[]*?!#~\n\r\\\"'")
+
+
+def decision_about(
+    traits: CallTraits,
+    policy: ToolPolicy,
+    grants: Iterable[Grant] = (),
+    *,
+    arguments: str,
+    session: SessionId,
+    now_ms: int,
+) -> Decision:
+    """Decide about a call that can run."""
+    ruled = _ruled(traits, policy.rules)
+    if ruled is not None and ruled.do is not Do.ASK:
+        return Decision(do=ruled.do, why=f"a rule for {ruled.tool}")
+    mode = policy.approve.get(traits.tool, _usual(traits))
+    if ruled is None and mode is Approve.NEVER:
+        return Decision(do=Do.ALLOW, why="policy")
+    is_once = ruled is None and mode is Approve.ONCE
+    offer = offered(traits, policy.agent, arguments, is_any=is_once)
+    covering = _covering(offer, grants, session, now_ms)
+    if covering is not None:
+        return Decision(do=Do.ALLOW, why=covering.id, offer=offer)
+    return Decision(do=Do.ASK, why="policy", offer=offer, is_once=is_once)
+
+
+def default_for(traits: CallTraits, policy: ToolPolicy) -> Do:
+    """Return what the policy says of such a call before any grant, without its arguments."""
+    ruled = _ruled(traits, policy.rules)
+    if ruled is not None:
+        return ruled.do
+    mode = policy.approve.get(traits.tool, _usual(traits))
+    return Do.ALLOW if mode is Approve.NEVER else Do.ASK
+
+
+def offered(
+    traits: CallTraits, agent: str, arguments: str, *, is_any: bool = False
+) -> GrantOffer | None:
+    """Return what a person may grant beyond this call, or None if nothing can be granted. Calls
+    about a file are granted for that file, commands for exactly these arguments, and so are calls
+    that must not be repeated; other tools are granted with any arguments. With `is_any` the tool is
+    asked about once in a session, whatever its arguments."""
+    if starts_others(traits.argv):
+        return None
+    act, definition = traits.act, traits.definition
+    if is_any:
+        return GrantOffer(
+            agent=agent, act=traits.tool, definition=definition, words=f"{traits.tool}, any call"
+        )
+    pattern, words = _pattern(traits, arguments)
+    return GrantOffer(
+        agent=agent, act=act, definition=definition, pattern=pattern, words=f"{act} {words}"
+    )
+
+
+def _pattern(traits: CallTraits, arguments: str) -> tuple[str, str]:
+    """Return what the arguments of granted calls must be, and the same in words."""
+    if traits.paths:
+        return f"path:{traits.paths[0]}", f"on {traits.paths[-1]}"
+    if traits.argv:
+        return f"argv:{digest_of(*traits.argv)}", "with exactly these arguments"
+    if traits.repeat is Repeat.ONCE:
+        return f"arguments:{digest_of(canonical(arguments))}", "with exactly these arguments"
+    return "", "with any arguments"
+
+
+def starts_others(argv: Sequence[str]) -> bool:
+    """Tell whether a command may start another one than its name says: through a shell's special
+    characters, or because it is a program that starts programs."""
+    if not argv:
+        return False
+    name = argv[0].rsplit("/", 1)[-1].lower()
+    is_assignment = "=" in argv[0]  # the value may hold a path
+    is_starter = name.rstrip("0123456789.") in _STARTERS or name in _STARTERS
+    return is_starter or is_assignment or any(_META.intersection(each) for each in argv)
+
+
+def _ruled(traits: CallTraits, rules: Sequence[Rule]) -> Rule | None:
+    """Return the rule that decides, or None."""
+    matching = [rule for rule in rules if _applies(rule, traits)]
+    denying = next((rule for rule in matching if rule.do is Do.DENY), None)
+    return denying or next(iter(matching), None)
+
+
+def _applies(rule: Rule, traits: CallTraits) -> bool:
+    """Tell whether a rule is about this call. A rule that allows a command never reaches through
+    another program that starts it."""
+    if not any(is_match(rule.tool, name) for name in traits.names):
+        return False
+    if rule.do is Do.ALLOW and starts_others(traits.argv):
+        return False
+    if not rule.match:
+        return True
+    if traits.argv:
+        return any(is_match(rule.match, each) for each in _spellings(traits.argv))
+    return any(is_match(rule.match, path) for path in traits.paths)
+
+
+def _spellings(argv: Sequence[str]) -> list[str]:
+    """Return a command as rules may write it: as it is, and with its program's bare name."""
+    program = argv[0].rsplit("/", 1)[-1]
+    return [" ".join(argv), " ".join([program, *argv[1:]])]
+
+
+def _usual(traits: CallTraits) -> Approve:
+    """Return when a person is asked where nothing is configured."""
+    return Approve.ALWAYS if traits.permission is Permission.ACT else Approve.NEVER
+
+
+def _covering(
+    offer: GrantOffer | None, grants: Iterable[Grant], session: SessionId, now_ms: int
+) -> Grant | None:
+    """Return a grant that covers what is offered, or None."""
+    if offer is None:
+        return None
+    return next((g for g in grants if covers(g, offer, session=session, now_ms=now_ms)), None)

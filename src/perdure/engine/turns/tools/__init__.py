@@ -1,0 +1,1 @@
+"""Runs the tool calls of turns, after people were asked about them."""

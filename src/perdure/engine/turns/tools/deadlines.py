@@ -1,0 +1,71 @@
+"""Ends the wait for questions that nobody has answered in time."""
+
+import structlog
+
+from perdure.domain.errors import Ambiguous, Transient
+from perdure.engine.foundation.timed_waits import ClockWatch, happens_within
+from perdure.engine.foundation.wakes import Bus
+from perdure.engine.watching.feed import Feed
+from perdure.ports.system.clock import Clock
+from perdure.ports.turns.questions import Questions
+from perdure.ports.turns.wakes import Topic
+
+EXPIRED_MAX = 100
+# The pause after the store could not be read or written.
+AGAIN_S = 1.0
+log = structlog.get_logger("turns")
+
+
+class Deadlines:
+    """Closes questions whose deadline has passed, so that their turns go on. A deadline is an
+    instant of the wall clock; if the clock is set, the next one is looked up again."""
+
+    def __init__(
+        self, questions: Questions, feed: Feed, *, clock: Clock, bus: Bus, poll_s: float | None
+    ) -> None:
+        self._questions = questions
+        self._feed = feed
+        self._clock = clock
+        self._bus = bus
+        self._poll_s = poll_s
+        self._waiter = bus.waiter(Topic.QUESTIONS)
+        self._watch = ClockWatch(clock)
+        self._is_over = False
+
+    async def run(self) -> None:
+        """Close questions as their deadlines pass, until `stop`."""
+        while not self._is_over:
+            # Before the store is read: a question that is asked meanwhile ends the next wait.
+            self._waiter.begin()
+            self._watch.begin()
+            try:
+                if not await self.step():
+                    await self._wait()
+            except (Transient, Ambiguous) as error:
+                log.debug("deadlines could not be looked at", error=error.message)
+                await self._clock.sleep(AGAIN_S)
+
+    async def step(self) -> bool:
+        """Close the questions whose deadline has passed. Returns False if there are none."""
+        recorded = await self._questions.expire(limit=EXPIRED_MAX)
+        if not recorded:
+            return False
+        self._feed.publish_recorded(recorded)
+        self._bus.publish(Topic.TURNS)
+        self._bus.publish(Topic.OUTBOX)
+        return True
+
+    async def _wait(self) -> None:
+        next_ms = await self._questions.next_deadline_ms()
+        if self._is_over:
+            return
+        if next_ms is None:
+            await happens_within(self._waiter, within_s=self._poll_s)
+            return
+        left_s = max((next_ms - self._clock.now_ms()) / 1000, 0.0)
+        await self._watch.wait(self._waiter, within_s=min(left_s, self._poll_s or left_s))
+
+    def stop(self) -> None:
+        """Close no more questions."""
+        self._is_over = True
+        self._waiter.wake()

@@ -1,0 +1,269 @@
+"""Finds out which tool calls of a turn may run, and what people must be asked first.
+
+The decision itself is pure (`domain/tools/policy.py`). Here it gets what it needs: the traits of
+the call, the policy of the agent, and what the person has granted. What was asked and answered is
+in the turn's journal, so a later attempt comes to the same verdict.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from perdure.domain.ids import CallId, QuestionId
+from perdure.domain.journal.events import (
+    AnyEvent,
+    ToolCall,
+)
+from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived
+from perdure.domain.kinds import TurnKind
+from perdure.domain.outcomes import QuestionKind
+from perdure.domain.tools.asking import (
+    ALLOW,
+    approval_choices,
+    approval_text,
+    inquiry_text,
+    refused_text,
+)
+from perdure.domain.tools.policy import Decision, Do, decision_about
+from perdure.domain.tools.traits import CallTraits, frozen_digest
+from perdure.domain.turn.next_action import our_open_calls
+from perdure.domain.turn.recovery import may_have_happened
+from perdure.engine.foundation.persist import persist
+from perdure.engine.models.roster import Seat
+from perdure.engine.turns.ledger import Ledger
+from perdure.engine.turns.runner_services import RunnerServices
+from perdure.ports.turns.tools import ToolCaller
+from perdure.ports.turns.turns import Claimed
+
+_MINUTE_MS: Final = 60_000
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """Lets a call run. `why` says what has allowed it. With a `digest`, only the call that a person
+    was asked about may run."""
+
+    why: str
+    digest: str = ""
+
+
+class Refuse(msgspec.Struct, frozen=True, kw_only=True):
+    """Ends a call without running it. `text` is what the model reads."""
+
+    text: str
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """Ends a call with what a person has answered."""
+
+    text: str
+
+
+class Unknown(msgspec.Struct, frozen=True, kw_only=True):
+    """Ends a call as unknown, because an equal one may have happened in this turn."""
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """Makes the turn wait until a person has answered."""
+
+    question: AnswerAwaited
+
+
+Verdict = Run | Refuse | Answer | Unknown | Ask
+
+
+class Permissions:
+    """Holds the verdicts about one attempt's tool calls."""
+
+    def __init__(self, services: RunnerServices, claimed: Claimed, ledger: Ledger) -> None:
+        self._services = services
+        self._claimed = claimed
+        self._ledger = ledger
+        self._verdicts: dict[CallId, Verdict] = {}
+
+    def of(self, call: ToolCall) -> Verdict:
+        """Return the verdict about a call that `questions` has looked at."""
+        return self._verdicts[call.id]
+
+    async def questions(self, seat: Seat) -> tuple[AnswerAwaited, ...]:
+        """Decide about the open calls of the turn, and return what people must be asked."""
+        events = self._ledger.facts
+        for call in our_open_calls(events):
+            if call.id not in self._verdicts:
+                self._verdicts[call.id] = await self._decide(seat, call, events)
+        verdicts = [self._verdicts[call.id] for call in our_open_calls(events)]
+        return tuple(each.question for each in verdicts if isinstance(each, Ask))
+
+    async def is_as_asked(self, seat: Seat, call: ToolCall, digest: str) -> bool:
+        """Tell whether a call is still the one that a person has approved: the tool, and what the
+        call works on, have not changed."""
+        traits = seat.tools.traits(call.name, call.arguments)
+        outlook = await seat.tools.outlook(call, self.caller())
+        return frozen_digest(call.name, call.arguments, traits, outlook) == digest
+
+    def caller(self) -> ToolCaller:
+        """Return for whom the turn's tools run."""
+        return ToolCaller(
+            principal=self._claimed.principal,
+            conversation=self._claimed.conversation,
+            session=self._ledger.session,
+            turn=self._ledger.turn,
+            is_shared=self._claimed.is_shared,
+        )
+
+    @property
+    def _can_ask(self) -> bool:
+        """Tell whether a person can be asked: not in a call that is a conversation of its own, and
+        not in an errand, whose session nobody reads."""
+        kind = self._ledger.queued.kind
+        return kind in (TurnKind.MESSAGE, TurnKind.CALL) and self._claimed.is_listed
+
+    async def _decide(self, seat: Seat, call: ToolCall, events: Sequence[AnyEvent]) -> Verdict:
+        asked = _asked_about(call, events)
+        if asked is not None:
+            return _answered(asked, _answers_in(events))
+        traits = seat.tools.traits(call.name, call.arguments)
+        if traits.problem:
+            return Run(why="nothing happens")  # the call fails, and says what is wrong with it
+        if traits.inquiry is not None:
+            return self._inquire(call, traits)
+        decision = await self._policy(seat, call, traits)
+        is_repeated = may_have_happened(call, events)
+        if is_repeated and decision.do is Do.ALLOW:
+            return Unknown()
+        match decision.do:
+            case Do.ALLOW:
+                return Run(why=decision.why)
+            case Do.DENY:
+                return Refuse(text=f"{decision.why} does not allow this call, so it was not run.")
+            case Do.ASK if self._can_ask:
+                return await self._question(seat, call, traits, decision, is_repeated=is_repeated)
+            case Do.ASK:
+                return Refuse(text=refused_text("nobody", kind=QuestionKind.APPROVAL))
+
+    async def _policy(self, seat: Seat, call: ToolCall, traits: CallTraits) -> Decision:
+        """Return what the policy says of a call. Grants are read only if they may change that."""
+        ask = partial(
+            decision_about,
+            traits,
+            seat.policy,
+            arguments=call.arguments,
+            session=self._ledger.session,
+            now_ms=self._services.clock.now_ms(),
+        )
+        decision = ask()
+        if decision.do is not Do.ASK or decision.offer is None:
+            return decision
+        read = partial(
+            self._services.grants.of,
+            self._claimed.principal,
+            agent=seat.policy.agent,
+            session=self._ledger.session,
+        )
+        return ask(await persist(read, clock=self._services.clock))
+
+    def _inquire(self, call: ToolCall, traits: CallTraits) -> Verdict:
+        """Return the question that the agent asks by this call."""
+        assert traits.inquiry is not None
+        if not self._can_ask:
+            return Refuse(text=refused_text("nobody", kind=QuestionKind.QUESTION))
+        inquiry = traits.inquiry
+        text = inquiry_text(inquiry.text, inquiry.choices, minutes=self._minutes)
+        return Ask(
+            question=AnswerAwaited(
+                turn=self._ledger.turn,
+                attempt=self._ledger.attempt,
+                question=self._new_id(),
+                text=text,
+                choices=inquiry.choices,
+                call=call.id,
+                deadline=self._deadline,
+                kind=QuestionKind.QUESTION,
+                tool=call.name,
+                arguments=call.arguments,
+            )
+        )
+
+    async def _question(
+        self,
+        seat: Seat,
+        call: ToolCall,
+        traits: CallTraits,
+        decision: Decision,
+        *,
+        is_repeated: bool,
+    ) -> Ask | Refuse:
+        """Return the question whether a call may run. A call that cannot work is refused at once:
+        if it ran, it could work by then, and nobody would have been asked."""
+        outlook = await seat.tools.outlook(call, self.caller())
+        if outlook.problem:
+            return Refuse(text=f"The call was not run: {outlook.problem}")
+        question, offer = self._new_id(), decision.offer
+        text = approval_text(
+            question,
+            tool=traits.act,
+            arguments=call.arguments,
+            preview=outlook.preview,
+            grant=offer.words if offer else "",
+            minutes=self._minutes,
+            may_have_happened=is_repeated,
+        )
+        asked = AnswerAwaited(
+            turn=self._ledger.turn,
+            attempt=self._ledger.attempt,
+            question=question,
+            text=text,
+            choices=approval_choices(
+                call.arguments, outlook.preview, can_grant=offer is not None and not is_repeated
+            ),
+            call=call.id,
+            deadline=self._deadline,
+            kind=QuestionKind.APPROVAL,
+            tool=call.name,
+            arguments=call.arguments,
+            digest=frozen_digest(call.name, call.arguments, traits, outlook),
+            offer=offer,
+            is_once=decision.is_once,
+        )
+        return Ask(question=asked)
+
+    def _new_id(self) -> QuestionId:
+        return QuestionId(self._services.mint("qst"))
+
+    @property
+    def _deadline(self) -> int:
+        """Return when a question that is asked now is closed without an answer."""
+        wait_ms = self._services.limits.answer_wait_ms
+        return self._services.clock.now_ms() + wait_ms if wait_ms else 0
+
+    @property
+    def _minutes(self) -> int:
+        return -(-self._services.limits.answer_wait_ms // _MINUTE_MS)
+
+
+def _asked_about(call: ToolCall, events: Sequence[AnyEvent]) -> AnswerAwaited | None:
+    """Return the question that was asked about a call, if there was one."""
+    asked = [e for e in events if isinstance(e, AnswerAwaited) and e.call == call.id]
+    return asked[-1] if asked else None
+
+
+def _answers_in(events: Sequence[AnyEvent]) -> dict[QuestionId, AnswerReceived]:
+    """Return the answers that a turn has received, by question."""
+    return {event.question: event for event in events if isinstance(event, AnswerReceived)}
+
+
+def _answered(
+    asked: AnswerAwaited, answers: Mapping[QuestionId, AnswerReceived]
+) -> Run | Refuse | Answer | Ask:
+    """Return what the answer to a question means for its call."""
+    answer = answers.get(asked.question)
+    if answer is None:
+        return Ask(question=asked)
+    if answer.by is None:
+        return Refuse(text=refused_text(answer.reason, kind=asked.kind))
+    if asked.kind is QuestionKind.QUESTION:
+        return Answer(text=answer.answer)
+    if answer.answer == ALLOW:
+        return Run(why=asked.question, digest=asked.digest)
+    return Refuse(text=refused_text("denied", kind=asked.kind))

@@ -1,0 +1,1 @@
+"""Implements the ports of people and places."""

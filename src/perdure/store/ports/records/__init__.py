@@ -1,0 +1,1 @@
+"""Implements the ports of what is kept and read: history, files, the audit."""

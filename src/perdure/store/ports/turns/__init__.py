@@ -1,0 +1,1 @@
+"""Implements the ports of turns: the inbox, what runners write, questions to people, budgets."""

@@ -1,0 +1,59 @@
+"""Provides the model and the tools of a world of the crash simulator, which wait where an act wants
+them to."""
+
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+from perdure.domain.journal.events import ToolCall
+from perdure.domain.outcomes import Repeat
+from perdure.domain.prompt.prompt import ModelRequest, PromptMessage
+from perdure.domain.tools.traits import CallTraits, Permission
+from perdure.domain.turn.stream import AgentEvent, AgentText
+from perdure.ports.turns.agent import Work
+from perdure.ports.turns.tools import ToolCaller, ToolResult
+from perdure.testkit.simulator.agent import CountingTools
+from perdure.testkit.simulator.world import World
+
+
+class HeldAgent:
+    """Waits at the world's gate after each piece of an answer that the world holds."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def encode(self, message: PromptMessage) -> bytes:
+        return self._world.agent.encode(message)
+
+    async def close(self) -> None:
+        await self._world.agent.close()
+
+    async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
+        async for event in self._world.agent.run(request, work):
+            yield event
+            if isinstance(event, AgentText) and self._world.holds(request):
+                await self._world.gate.enter()
+
+
+class HeldTools(CountingTools):
+    """Waits at the world's gate after a tool has run and before its result is returned. Where
+    people are asked, `save` may be repeated, and nobody is asked about `peek`."""
+
+    def __init__(self, world: World) -> None:
+        permission = Permission.ACT if world.setup.asks else Permission.OWN
+        super().__init__(world.tools_ran, permission=permission)
+        self._world = world
+
+    def traits(self, name: str, arguments: str) -> CallTraits:
+        found = super().traits(name, arguments)
+        if not self._world.setup.asks:
+            return found
+        if name == "peek":
+            return msgspec.structs.replace(found, repeat=Repeat.PURE, permission=Permission.OWN)
+        return msgspec.structs.replace(found, repeat=Repeat.REPEATABLE) if name == "save" else found
+
+    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
+        result = await super().call(call, caller)
+        self._world.when_called()
+        await self._world.gate.enter()
+        return result
