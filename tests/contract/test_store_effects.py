@@ -9,6 +9,7 @@ import pytest
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.ids import CallId, TurnId
 from perdure.domain.journal.events import (
+    NoticePosted,
     Recorded,
     ToolCall,
     ToolFinished,
@@ -21,6 +22,7 @@ from perdure.domain.journal.question_events import EffectMarked
 from perdure.domain.journal.records import EffectView
 from perdure.domain.outcomes import Busy, CallEnding, Interruption, NodeRequest, Outcome, Repeat
 from perdure.domain.prompt.prompt import TextBlock
+from perdure.domain.tools.asking import SHORT
 from perdure.domain.turn.recovery import closed, may_have_happened
 from perdure.ports.records.history import Page
 from perdure.ports.turns.turns import Claimed
@@ -120,6 +122,35 @@ async def test_a_call_that_was_cut_is_noted_if_it_must_not_be_repeated(
     )
     assert (view.tool, view.arguments) == ("pay", PAY.arguments)
     assert (view.state, view.at, view.marked_by) == ("unknown", clock.now_ms(), "")
+
+
+@pytest.mark.parametrize("how", ["stop", "crash", "suspension", "drain"])
+async def test_people_are_told_once_of_a_call_that_was_cut(
+    store: Store, ada: Person, restart: OpenStore, how: str
+) -> None:
+    claimed = await begins(store, ada, LOOK, PAY, SAVE)
+
+    store = await CUTS[how](store, claimed, restart)
+
+    record = await store.diagnostics.record(claimed.lease.session)
+    short = PAY.id[-SHORT:]
+    notices = [each.text for each in only(NoticePosted, record.events) if short in each.text]
+    assert len(notices) == 1
+    (line,) = notices[0].splitlines()
+    assert f"/effects {short} happened" in line
+    assert "pay" in line
+    assert CANARY not in line, "what a call was given is for those who may look at it"
+
+
+async def test_nobody_is_told_of_calls_that_may_be_repeated(
+    store: Store, ada: Person, restart: OpenStore
+) -> None:
+    claimed = await begins(store, ada, LOOK, SAVE)
+
+    store = await cut_by_stop(store, claimed, restart)
+
+    record = await store.diagnostics.record(claimed.lease.session)
+    assert [each for each in only(NoticePosted, record.events) if "/effects" in each.text] == []
 
 
 async def test_what_a_newer_message_cuts_is_noted_too(store: Store, ada: Person) -> None:

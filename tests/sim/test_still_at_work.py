@@ -120,7 +120,8 @@ async def all_end(supervisor: Supervisor, clock: VirtualClock) -> None:
         async def is_over() -> bool:
             return finished.done()
 
-        await until(is_over, "the end of every task", clock)
+        left = ", ".join(sorted(task.get_name() for task in asyncio.all_tasks()))
+        await until(is_over, f"the end of every task (there were: {left})", clock)
 
 
 def hello(
@@ -628,9 +629,10 @@ async def test_a_turn_under_way_when_the_lease_was_lost_is_taken_up_again(
             await agent.has_begun.wait()
             alone = PostgresDriver(postgres.url, connections=1)
             async with opened(alone, tmp_path, clock, seed=1) as other:
-                await postgres.bury_all()
-                # Another node lives now, and might have taken the turn.
+                # Another node lives and might have taken the turn. It joins first: a node that is
+                # alone renews even a lease that has run out.
                 await other.nodes.join(name="other")
+                await postgres.bury(store.node)
                 await until(partial(is_answered, store, accepted), "the answer", clock)
 
             events = (await record_of(store, accepted)).events

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from perdure.domain.ids import QuestionId
+from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import QuestionKind
 from perdure.domain.text import without_disguise
 from perdure.domain.tools.grants import Scope
@@ -168,6 +169,19 @@ def over_text(reason: str) -> str:
         "deadline": "⌛ Nobody answered in time, so it was not done.",
         "withdrawn": "⏹️ This is not needed any more: the turn has ended.",
     }.get(reason, "⛔ It was not done.")
+
+
+def unknown_text(calls: Sequence[ToolCall]) -> str:
+    """Return what people are told when calls were cut short and nobody knows whether they have
+    happened."""
+    lines = []
+    for call in calls:
+        say = f"/effects {call.id[-SHORT:]}"
+        lines.append(
+            f"⚠️ {_name(call.name)} was cut short, and nobody knows whether it has happened. Please "
+            f"look, and then say {say} happened, or {say} not: the agent is told."
+        )
+    return "\n".join(lines)
 
 
 def refused_text(reason: str, *, kind: QuestionKind) -> str:

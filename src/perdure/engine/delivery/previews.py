@@ -41,8 +41,9 @@ class Previews:
 
     def begin(self, surface: Surface, claimed: Claimed) -> None:
         """Start to show this attempt. Call it before the attempt says its first word: from then on
-        the outbox waits for the hand-over."""
+        the outbox waits for the hand-over. The preview of an attempt before it ends."""
         turn = claimed.lease.turn
+        self.end(turn)
         preview = TurnPreview(
             self._means, surface, claimed, self._feed, after=self._handovers.expected(turn)
         )

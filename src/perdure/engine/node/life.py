@@ -164,7 +164,7 @@ class Gateway:
                 begun = self._lease.now()
                 if await self._nodes.beat():
                     self._lease.renew(begun)
-                else:
+                elif not self._over.is_set():  # otherwise the drain has left while this was asked
                     await self._live_again()
                 self._heartbeat.said(begun.monotonic_s)
                 if self._is_shared and not self.is_draining:

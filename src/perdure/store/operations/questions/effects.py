@@ -13,15 +13,18 @@ from perdure.domain.ids import CallId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
+    Recorded,
     ToolCall,
     ToolFinished,
 )
 from perdure.domain.journal.question_events import EffectMarked
 from perdure.domain.journal.records import EffectView
 from perdure.domain.outcomes import CallEnding, Repeat
+from perdure.domain.tools.asking import unknown_text
 from perdure.domain.turn.next_action import started_calls
 from perdure.ports.records.history import Page
 from perdure.store.operations import journal
+from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, many, one, run
 
@@ -92,21 +95,30 @@ class _Marked(NamedTuple):
 
 def note(
     turn: TurnId, so_far: Sequence[AnyEvent], ended: Sequence[AnyEvent], *, at: int
-) -> Op[None]:
+) -> Op[list[ToolCall]]:
     """Add the calls that these events end as unknown, if they had started and must not be
-    repeated. A call that was only refused because an equal one may have happened never started."""
+    repeated, and return them. A call that was only refused because an equal one may have happened
+    never started."""
     unknown = {
         event.call
         for event in ended
         if isinstance(event, ToolFinished) and event.ending is CallEnding.UNKNOWN
     }
     if not unknown:
-        return
+        return []
     events = [*so_far, *ended]
     begun = started_calls(events) & unknown
-    for call in _calls_in(events):
-        if call.id in begun and call.repeat is Repeat.ONCE:
-            yield from run(_PUT, call.id, call.name, call.arguments, at, turn)
+    cut = [call for call in _calls_in(events) if call.id in begun and call.repeat is Repeat.ONCE]
+    for call in cut:
+        yield from run(_PUT, call.id, call.name, call.arguments, at, turn)
+    return cut
+
+
+def tell_people(
+    session: SessionId, turn: TurnId, cut: Sequence[ToolCall], stamp: Stamp
+) -> Op[list[Recorded]]:
+    """Tell the people of a turn about calls whose fate is unknown."""
+    return (yield from notice(session, turn, unknown_text(cut), stamp)) if cut else []
 
 
 def note_of_turn(turn: TurnId, ended: Sequence[AnyEvent], *, at: int) -> Op[None]:

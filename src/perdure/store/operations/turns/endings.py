@@ -170,9 +170,11 @@ def end_turn(turn: TurnId, found: Locked, closing: Closing, stamp: Stamp) -> Op[
     events.append(closing.settled(turn))
     events += steps_aside([*(recorded.event for recorded in so_far), *events])
     events += free_steers(so_far, stamp)
+    cut_short: list[ToolCall] = []
     if attempts:
         yield from withdraw(turn, stamp)
-        yield from effects.note(turn, [each.event for each in so_far], events, at=stamp.at)
+        known = [each.event for each in so_far]
+        cut_short = yield from effects.note(turn, known, events, at=stamp.at)
         yield from keep_origin(turn)
         yield from forget_partials(turn)
         yield from spending.charge_reserved(turn, stamp)
@@ -192,6 +194,8 @@ def end_turn(turn: TurnId, found: Locked, closing: Closing, stamp: Stamp) -> Op[
         # are marked.
         if not is_access_ended(closing.reason) or (yield from replies.is_shown(turn)):
             yield from replies.leave(session, turn, said, closing.mark, stamp, delay_ms=delay_ms)
+    if not is_access_ended(closing.reason):
+        recorded += yield from effects.tell_people(session, turn, cut_short, stamp)
     yield from queue_freed(recorded, stamp, places=arrivals(so_far))
     yield from look_again(session, stamp)
     recorded += yield from errands.ended(turn, [*so_far, *recorded], stamp)

@@ -253,7 +253,7 @@ def _interrupt(turn: TurnId, cut: Cut, stamp: Stamp, attempts_max: int) -> Op[li
         cost=cut.spent.cost,
     )
     events.append(interrupted)
-    yield from effects.note(turn, [each.event for each in so_far], events, at=stamp.at)
+    cut_short = yield from effects.note(turn, [each.event for each in so_far], events, at=stamp.at)
     strikes = yield from one(int, _STRIKE, int(reason.counts_towards_limit), session)
     assert strikes is not None
     yield from keep_origin(turn)
@@ -266,8 +266,10 @@ def _interrupt(turn: TurnId, cut: Cut, stamp: Stamp, attempts_max: int) -> Op[li
     yield from turn_rows.interrupt(interrupted, found.state, ended_at=ended_at)
     if reason.counts_towards_limit and strikes >= attempts_max:
         fallen = Fallen(turn, found, so_far, events, strikes, reason)
-        return (yield from give_up(fallen, stamp))
+        recorded = yield from give_up(fallen, stamp)
+        return recorded + (yield from effects.tell_people(session, turn, cut_short, stamp))
     recorded = yield from journal.append(session, events, at=stamp.at)
+    recorded += yield from effects.tell_people(session, turn, cut_short, stamp)
     # Turns of unasked kinds have waited while this turn ran; they may begin now.
     yield from make_ready(session, stamp)
     return recorded
