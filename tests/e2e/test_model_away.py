@@ -89,8 +89,11 @@ async def test_a_crowd_is_spread_over_what_the_server_takes(gateway_factory: Fac
         answers = await asyncio.gather(*(ask(client, f"hello {n}") for n in range(120)))
     assert sorted(answers) == sorted(f"echo: hello {n}" for n in range(120))
     # In the first rush all come at once; the refused ones come back one after another. How evenly
-    # is tested on a virtual clock (`unit/test_reaching.py`), because here the machine may stall.
-    came_back = [at for at in rule.times if at > rule.refused[0] + 0.9]
+    # is tested on a virtual clock (`unit/test_reaching.py`), because here the machine may stall, and
+    # a slow one sends the first rush so slowly that few of them are refused.
+    rush_until = rule.refused[0] + 0.9
+    refused = [at for at in rule.refused if at <= rush_until]
+    came_back = [at for at in rule.times if at > rush_until]
     tenths = Counter(int(at * 10) for at in came_back)
-    assert len(came_back) >= 50
-    assert max(tenths.values()) <= len(came_back) / 2
+    assert len(came_back) >= len(refused)
+    assert max(tenths.values()) <= max(len(came_back) / 2, len(refused) / 2, 10)

@@ -48,7 +48,7 @@ _TRIES: Final = 4
 _HOPELESS_S: Final = 4 * _TIME_MAX_S
 # Ordinary pieces of text, which patterns may meet without naming them.
 _ORDINARY: Final = (" ", "\n", "a", "A", "0", "_", "<", "|", "[", "\\", "<@A|", "<script ")
-_TEXTS_MAX: Final = 400
+_TEXTS_MAX: Final = 120
 _FAILING: Final = "\x00x!"
 
 
