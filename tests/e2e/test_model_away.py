@@ -89,8 +89,8 @@ async def test_a_crowd_is_spread_over_what_the_server_takes(gateway_factory: Fac
         answers = await asyncio.gather(*(ask(client, f"hello {n}") for n in range(120)))
     assert sorted(answers) == sorted(f"echo: hello {n}" for n in range(120))
     # In the first rush all come at once; the refused ones come back one after another. How evenly
-    # is tested on a virtual clock (`unit/test_reaching.py`), because here the machine may stall, and
-    # a slow one sends the first rush so slowly that few of them are refused.
+    # is tested on a virtual clock (`unit/test_reaching.py`), because here the machine may stall. A
+    # slow one sends the first rush so slowly that few are refused.
     rush_until = rule.refused[0] + 0.9
     refused = [at for at in rule.refused if at <= rush_until]
     came_back = [at for at in rule.times if at > rush_until]

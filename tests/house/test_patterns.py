@@ -48,7 +48,7 @@ _TRIES: Final = 4
 _HOPELESS_S: Final = 4 * _TIME_MAX_S
 # Ordinary pieces of text, which patterns may meet without naming them.
 _ORDINARY: Final = (" ", "\n", "a", "A", "0", "_", "<", "|", "[", "\\", "<@A|", "<script ")
-_TEXTS_MAX: Final = 120
+_TEXTS_MAX: Final = 400
 _FAILING: Final = "\x00x!"
 
 
@@ -276,15 +276,21 @@ def slowness(ask: Callable[[str], object], text: Callable[[int], str]) -> str:
     for size in _SIZES:
         given = text(size)
         cost = _cost_s(ask, given)
-        if _SUSPECT_S < cost < _HOPELESS_S:
+        if _is_slow(cost, before, size) and cost < _HOPELESS_S:
+            # Something else may have disturbed this one.
             cost = min(cost, *(_cost_s(ask, given) for _ in range(_TRIES)))
-        is_steep = before and cost > _GROWTH_MAX * before
-        if cost > _TIME_MAX_S or (cost > _SUSPECT_S and (is_steep or size in _SHORT)):
+        if _is_slow(cost, before, size):
             return f"{cost:.3f} s for {size} characters like {given[:40]!r} … {given[-5:]!r}"
         if cost <= _SUSPECT_S and size >= _ENOUGH:
             return ""
         before = cost
     return ""
+
+
+def _is_slow(cost: float, before: float, size: int) -> bool:
+    """Tell whether a text takes too long, by itself or beside the shorter one before it."""
+    is_steep = before > 0 and cost > _GROWTH_MAX * before
+    return cost > _TIME_MAX_S or (cost > _SUSPECT_S and (is_steep or size in _SHORT))
 
 
 def _first_slowness(pattern: "re.Pattern[Any]", verb: str) -> str:

@@ -146,7 +146,8 @@ _W: Final = rf"(?P<window>{_N}"
 _A: Final = rf"(?P<asked>{_N}"
 # In this order: a pattern reads a number that a later one would mistake for another.
 _SIZES: Final = (
-    re.compile(rf"{_A} tokens? > {_W} maximum", re.IGNORECASE),
+    # From where a number begins only: from each digit, a long one takes a hundred times as long.
+    re.compile(rf"(?<![\d,]){_A} tokens? > {_W} maximum", re.IGNORECASE),
     re.compile(rf"context limit: {_A} \+ \d[\d,]{{0,12}} > {_W}", re.IGNORECASE),
     re.compile(rf"\({_A} tokens?\){_GAP}context (?:size|length|window) \({_W}", re.IGNORECASE),
     re.compile(rf"n_keep \({_A}\) >= n_ctx \({_W}", re.IGNORECASE),
