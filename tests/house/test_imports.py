@@ -1,4 +1,4 @@
-"""What a start costs: a library that not everybody needs is imported by who needs it."""
+"""Checks what a start costs: a library that not everybody needs is imported by who needs it."""
 
 import subprocess
 import sys

@@ -1,0 +1,1 @@
+"""Starts other programs, bounds them, and ends them with the gateway."""
