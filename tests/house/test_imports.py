@@ -1,4 +1,4 @@
-"""What a start costs: a library that not everybody needs is imported by who needs it."""
+"""Checks that a start imports no library that only some people need."""
 
 import subprocess
 import sys

@@ -217,7 +217,7 @@ def wipe(call: Call) -> Result:
 
 @tool(seconds="number")
 def slow(call: Call) -> Result | None:
-    """Wait, and tell the progress ten times. End without an answer if cancelled."""
+    """Run for a while, and tell the progress ten times. End without an answer if cancelled."""
     call.ran()
     for step in range(1, 11):
         if call.is_cancelled.wait(call.arguments["seconds"] / 10):
@@ -238,7 +238,7 @@ def hold(call: Call) -> Result | None:
 
 @tool(seconds="number")
 def stubborn(call: Call) -> Result:
-    """Wait, and answer even if cancelled."""
+    """Run for a while, and answer even if cancelled."""
     call.ran()
     time.sleep(call.arguments["seconds"])
     return text("late")
@@ -445,8 +445,9 @@ def offered(server: Server) -> list[dict[str, Any]]:
     listed = list(tools.values())
     plain = {"description": "Return a text.", "inputSchema": {"type": "object"}}
     if "bad_schema" in server.mischief:
-        nonsense = {"type": "nonsense", "properties": [], "required": "all"}
-        listed.insert(0, {**plain, "name": "bad", "inputSchema": nonsense})
+        nonsense = {"a": {"type": "nonsense"}, "b": {"$ref": "#/nowhere"}}
+        schema = {"type": "object", "properties": nonsense, "required": ["d", "d"]}
+        listed.insert(0, {**plain, "name": "bad", "inputSchema": schema})
     if "schema_no_object" in server.mischief:
         listed.insert(0, {**plain, "name": "bad", "inputSchema": ["no", "object"]})
     if "big_schema" in server.mischief:

@@ -20,7 +20,7 @@ from perdure.testkit.peers.discord.discord_twin import DiscordTwinControl, Disco
 from perdure.testkit.peers.matrix.synapse import MatrixControl, SynapseServer
 from perdure.testkit.peers.mcp.conformance import ConformanceSuite
 from perdure.testkit.peers.mcp.hostile_mcp import HostileMcp
-from perdure.testkit.peers.mcp.published_mcp import PublishedMcp
+from perdure.testkit.peers.mcp.published_mcp import EverythingMcpServer, PublishedMcp
 from perdure.testkit.peers.peer import Server, Site
 from perdure.testkit.peers.slack.emulate_slack import EmulateSlackControl, EmulateSlackServer
 from perdure.testkit.peers.slack.local_slack import LocalSlackControl, LocalSlackServer
@@ -93,6 +93,9 @@ class NewPeer:
         for program in published.programs:
             _had(program, site)
         return published
+
+    def everything_mcp(self) -> EverythingMcpServer:
+        return self.published_mcp().everything_over_http(self._site("everything-mcp"))
 
     def hostile_mcp(self) -> HostileMcp:
         return HostileMcp(self._root, self._site("hostile-mcp"))

@@ -38,9 +38,14 @@ class Check(msgspec.Struct, frozen=True, rename="camel"):
 class Verdict(msgspec.Struct, frozen=True):
     """Holds what the suite says of one scenario, and what it and the client have printed."""
 
-    has_passed: bool
+    has_ended_well: bool
     checks: tuple[Check, ...]
     printed: str
+
+    @property
+    def has_passed(self) -> bool:
+        """Tell whether the client passed. The suite is content where it had nothing to judge."""
+        return self.has_ended_well and bool(self.judged)
 
     @property
     def judged(self) -> dict[str, str]:

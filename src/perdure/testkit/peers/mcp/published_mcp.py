@@ -34,7 +34,11 @@ class PublishedMcp:
 
     def everything(self) -> list[str]:
         """Return the command of the server that shows everything a server may do."""
-        return [str(self._node), str(self._script("everything")), "stdio"]
+        return [*self._everything(), "stdio"]
+
+    def everything_over_http(self, site: Site) -> "EverythingMcpServer":
+        """Return the same server over HTTP, which is not started yet."""
+        return EverythingMcpServer(site, command=[*self._everything(), "streamableHttp"])
 
     def filesystem(self, *roots: Path) -> list[str]:
         """Return the command of the server that reads and writes below some folders."""
@@ -45,9 +49,8 @@ class PublishedMcp:
         `MEMORY_FILE_PATH` says where."""
         return [str(self._node), str(self._script("memory"))]
 
-    def everything_over_http(self, site: Site) -> "EverythingServer":
-        """Return the server that shows everything, over HTTP; it is not started yet."""
-        return EverythingServer(site, node=self._node, script=self._script("everything"))
+    def _everything(self) -> list[str]:
+        return [str(self._node), str(self._script("everything"))]
 
     def _python(self, name: str) -> Path:
         return self._environments / f"mcp-server-{name}" / "bin" / f"mcp-server-{name}"
@@ -56,18 +59,12 @@ class PublishedMcp:
         return self._modules / f"server-{name}" / "dist" / "index.js"
 
 
-class EverythingServer(Server):
+class EverythingMcpServer(Server):
     """Runs the server that shows everything, at `url`."""
 
-    def __init__(self, site: Site, *, node: Path, script: Path) -> None:
+    def __init__(self, site: Site, *, command: list[str]) -> None:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}/mcp"
-        command = [str(node), str(script), "streamableHttp"]
-        everything = Peer(
-            "everything-mcp",
-            command,
-            site=site,
-            ready=f"tcp:127.0.0.1:{port}",
-            environ={"PORT": str(port)},
-        )
+        ready, environ = f"tcp:127.0.0.1:{port}", {"PORT": str(port)}
+        everything = Peer("everything-mcp", command, site=site, ready=ready, environ=environ)
         super().__init__(everything, site=site)
