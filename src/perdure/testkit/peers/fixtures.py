@@ -18,6 +18,9 @@ import pytest
 
 from perdure.testkit.peers.discord.discord_twin import DiscordTwinControl, DiscordTwinServer
 from perdure.testkit.peers.matrix.synapse import MatrixControl, SynapseServer
+from perdure.testkit.peers.mcp.conformance import ConformanceSuite
+from perdure.testkit.peers.mcp.hostile_mcp import HostileMcp
+from perdure.testkit.peers.mcp.published_mcp import EverythingMcpServer, PublishedMcp
 from perdure.testkit.peers.peer import Server, Site
 from perdure.testkit.peers.slack.emulate_slack import EmulateSlackControl, EmulateSlackServer
 from perdure.testkit.peers.slack.local_slack import LocalSlackControl, LocalSlackServer
@@ -39,6 +42,7 @@ class NewPeer:
     """
 
     def __init__(self, root: Path, peer_site: PeerSite) -> None:
+        self._root = root
         self._environments = root / ".venv" / "peers"
         self._folder = root / "tests" / "peers"
         self._site = peer_site
@@ -81,6 +85,25 @@ class NewPeer:
         _had(self._module("discord-digital-twin"), site)
         harness = self._folder / "discord_twin.mjs"
         return DiscordTwinServer(site, node=self._node(site), harness=harness)
+
+    def published_mcp(self) -> PublishedMcp:
+        site = self._site("published-mcp")
+        modules = self._folder / "node_modules"
+        published = PublishedMcp(self._environments, modules, self._node(site))
+        for program in published.programs:
+            _had(program, site)
+        return published
+
+    def everything_mcp(self) -> EverythingMcpServer:
+        return self.published_mcp().everything_over_http(self._site("everything-mcp"))
+
+    def hostile_mcp(self) -> HostileMcp:
+        return HostileMcp(self._root, self._site("hostile-mcp"))
+
+    def mcp_conformance(self) -> ConformanceSuite:
+        site = self._site("mcp-conformance")
+        script = self._module("@modelcontextprotocol") / "conformance" / "dist" / "index.js"
+        return ConformanceSuite(site, node=self._node(site), script=_had(script, site))
 
     def tinyproxy(self, *, login: str = "") -> WebProxy:
         site = self._site("tinyproxy")
