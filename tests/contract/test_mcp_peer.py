@@ -185,6 +185,27 @@ async def test_it_changes_its_tools_in_a_call(connect: Any, hostile: HostileMcp)
         assert await said(client, "added") == "added"
 
 
+async def test_it_speaks_the_modern_version(hostile: HostileMcp, tmp_path: Path) -> None:
+    async def answer(
+        context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+    ) -> mcp_types.ElicitResult:
+        return mcp_types.ElicitResult(action="decline")
+
+    mischief = Mischief("modern", calls=tmp_path / "calls")
+    server = parameters(hostile.command(mischief))
+    async with Client(server, cache=None, elicitation_callback=answer) as client:
+        assert client.protocol_version == "2026-07-28"
+        assert "echo" in {each.name for each in (await client.list_tools()).tools}
+        assert json.loads(await said(client, "ask", message="Which?")) == {"action": "decline"}
+        first = await client.session.call_tool("ask", {"message": "?"}, allow_input_required=True)
+        assert isinstance(first, mcp_types.InputRequiredResult)
+        async with client.listen(tools_list_changed=True) as events, asyncio.timeout(5):
+            assert await said(client, "change") == "changed"
+            assert await anext(events) is not None
+        assert (await client.get_prompt("plain")).messages
+    assert [each.tool for each in mischief.ran()] == ["ask", "change"]
+
+
 async def test_it_tells_what_it_knows(hostile: HostileMcp, tmp_path: Path) -> None:
     command = hostile.command()
     server = StdioServerParameters(
