@@ -24,8 +24,6 @@ from mcp.client.streamable_http import streamable_http_client
 from perdure.testkit.peers.fixtures import NewPeer
 from perdure.testkit.peers.mcp.hostile_mcp import HostileMcp, Mischief
 
-GIT_ENVIRON = {"GIT_AUTHOR_NAME": "a", "GIT_COMMITTER_NAME": "a", "EMAIL": "a@example.org"}
-
 
 @pytest.fixture
 def hostile(new_peer: NewPeer) -> HostileMcp:
@@ -183,6 +181,27 @@ async def test_it_changes_its_tools_in_a_call(connect: Any, hostile: HostileMcp)
         assert "added" in names
         assert "echo" not in names
         assert await said(client, "added") == "added"
+
+
+async def test_it_speaks_the_modern_version(hostile: HostileMcp, tmp_path: Path) -> None:
+    async def answer(
+        context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+    ) -> mcp_types.ElicitResult:
+        return mcp_types.ElicitResult(action="decline")
+
+    mischief = Mischief("modern", calls=tmp_path / "calls")
+    server = parameters(hostile.command(mischief))
+    async with Client(server, cache=None, elicitation_callback=answer) as client:
+        assert client.protocol_version == "2026-07-28"
+        assert "echo" in {each.name for each in (await client.list_tools()).tools}
+        assert json.loads(await said(client, "ask", message="Which?")) == {"action": "decline"}
+        first = await client.session.call_tool("ask", {"message": "?"}, allow_input_required=True)
+        assert isinstance(first, mcp_types.InputRequiredResult)
+        async with client.listen(tools_list_changed=True) as events, asyncio.timeout(5):
+            assert await said(client, "change") == "changed"
+            assert await anext(events) is not None
+        assert (await client.get_prompt("plain")).messages
+    assert [each.tool for each in mischief.ran()] == ["ask", "change"]
 
 
 async def test_it_tells_what_it_knows(hostile: HostileMcp, tmp_path: Path) -> None:
@@ -402,36 +421,36 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "repository"
 
 
+@pytest.mark.parametrize("name", ["time", "git", "everything", "filesystem", "memory"])
 async def test_servers_by_others_answer(
-    new_peer: NewPeer, tmp_path: Path, repository: Path
+    new_peer: NewPeer, tmp_path: Path, repository: Path, name: str
 ) -> None:
     published = new_peer.published_mcp()
-    root = tmp_path / "root"
-    root.mkdir()
-    (root / "a.txt").write_text("from a file")
-    facts = {"MEMORY_FILE_PATH": str(tmp_path / "facts.json")}
-    cases: list[tuple[StdioServerParameters, str, dict[str, object], str]] = [
-        (parameters(published.time()), "get_current_time", {"timezone": "UTC"}, "UTC"),
-        (
-            parameters(published.git(repository), **GIT_ENVIRON),
-            "git_status",
-            {"repo_path": str(repository)},
-            "No commits yet",
-        ),
-        (parameters(published.everything()), "get-sum", {"a": 2, "b": 3}, "5"),
-        (
-            parameters(published.filesystem(root)),
+    (tmp_path / "a.txt").write_text("from a file")
+    cases: dict[str, tuple[list[str], str, dict[str, object], str]] = {
+        "time": (published.time(), "get_current_time", {"timezone": "UTC"}, "UTC"),
+        "git": (published.git(repository), "git_status", {"repo_path": str(repository)}, "commits"),
+        "everything": (published.everything(), "get-sum", {"a": 2, "b": 3}, "5"),
+        "filesystem": (
+            published.filesystem(tmp_path),
             "read_text_file",
-            {"path": str(root / "a.txt")},
+            {"path": str(tmp_path / "a.txt")},
             "from a file",
         ),
-        (parameters(published.memory(), **facts), "read_graph", {}, "entities"),
-    ]
-    for server, tool, arguments, expected in cases:
-        async with Client(server, cache=None) as client:
-            assert expected in await said(client, tool, **arguments), tool
-    async with Client(parameters(published.fetch()), cache=None) as client:
-        assert [each.name for each in (await client.list_tools()).tools] == ["fetch"]
+        "memory": (published.memory(), "read_graph", {}, "entities"),
+    }
+    command, tool, arguments, expected = cases[name]
+    server = parameters(command, MEMORY_FILE_PATH=str(tmp_path / "facts.json"))
+    async with Client(server, cache=None) as client:
+        assert expected in await said(client, tool, **arguments)
+
+
+async def test_the_server_that_fetches_reads_a_page(new_peer: NewPeer, hostile: HostileMcp) -> None:
+    async with (
+        hostile.over_http(Mischief("page")) as site,
+        Client(parameters(new_peer.published_mcp().fetch()), cache=None) as client,
+    ):
+        assert "Welcome" in await said(client, "fetch", url=site.url, raw=True)
 
 
 async def test_everything_answers_over_http(new_peer: NewPeer) -> None:

@@ -22,6 +22,10 @@ PNG = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
     "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
+MODERN = "2026-07-28"
+# What the modern version wants beside a list.
+FRESH = {"ttlMs": 0, "cacheScope": "private"}
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 CAPABILITIES = {
     "tools": {"listChanged": True},
@@ -46,6 +50,7 @@ MISCHIEF = {
     "floods_output": "print AMOUNT lines (65,536) of 1 KiB that are no messages",
     "forgetful": "forget every session right after its handshake (HTTP)",
     "garbage": "print what is no message before every message, some of it not even UTF-8",
+    "modern": "speak the version without a handshake, which is allowed (not over HTTP)",
     "names": "list tools whose names are long, have dots, or collide after mapping",
     "pages": "list one tool a page, with honest cursors",
     "plain": "answer tool calls as JSON and not as a stream, which is allowed (HTTP)",
@@ -103,11 +108,20 @@ class Connection:
         self.headers: dict[str, str] = {}
         self.client: dict[str, Any] = {}
         self.running: dict[Any, Call] = {}
+        self.subscription: Any = None
         self._asked: dict[str, SimpleQueue[Any]] = {}
         self._count = 0
 
     def notify(self, method: str, call: "Call | None" = None, **params: object) -> None:
         self.write({"jsonrpc": "2.0", "method": method, "params": params}, call)
+
+    def announce(self, call: "Call | None" = None) -> None:
+        """Say that the tools have changed, if the client wants to know."""
+        if "modern" not in self.server.mischief:
+            self.notify("notifications/tools/list_changed", call)
+        elif self.subscription is not None:
+            stamp = {SUBSCRIPTION: self.subscription}
+            self.notify("notifications/tools/list_changed", _meta=stamp)
 
     def ask(self, method: str, params: object, call: "Call") -> Any:
         """Send a request to the client, and return the result or the error that it answers."""
@@ -135,12 +149,27 @@ class Call:
         self.name: str = params.get("name", "")
         self.arguments: dict[str, Any] = params.get("arguments") or {}
         self.token = (params.get("_meta") or {}).get("progressToken")
+        self.responses: dict[str, Any] | None = params.get("inputResponses")
         self.is_cancelled = threading.Event()
 
     def progress(self, done: float, total: float, words: str) -> None:
         if self.token is not None:
             params = {"progressToken": self.token, "progress": done, "total": total}
             self.connection.notify("notifications/progress", self, **params, message=words)
+
+    def ask(self, method: str, params: object) -> Result:
+        """Ask the client, and return its answer. A modern client gets the question as a result,
+        and calls again with the answer; then the call really ran."""
+        if "modern" not in self.server.mischief:
+            answer = self.connection.ask(method, params, self)
+        elif self.responses is None:
+            question = {"question": {"method": method, "params": params}}
+            asking = {"resultType": "input_required", "inputRequests": question}
+            return asking | {"requestState": "asked"}
+        else:
+            answer = self.responses["question"]
+        self.ran()
+        return text(json.dumps(answer))
 
     def ran(self) -> None:
         self.server.record(self.name, self.arguments)
@@ -315,40 +344,33 @@ for _name in ("structured", "lie"):
 @tool(message="string")
 def ask(call: Call) -> Result:
     """Ask the person for a colour and a number, and return the answer."""
-    call.ran()
     colour = {"type": "string", "enum": ["red", "green"], "default": "green"}
     number = {"type": "integer", "minimum": 1, "maximum": 9}
     properties = {"colour": colour, "number": number}
     schema = {"type": "object", "properties": properties, "required": ["colour"]}
     params = {"mode": "form", "message": call.arguments["message"], "requestedSchema": schema}
-    return text(json.dumps(call.connection.ask("elicitation/create", params, call)))
+    return call.ask("elicitation/create", params)
 
 
 @tool(url="string")
 def ask_to_visit(call: Call) -> Result:
     """Ask the person to open an address, and return the answer."""
-    call.ran()
     params = {"mode": "url", "message": "Please sign in", "elicitationId": "visit-1"}
-    answer = call.connection.ask(
-        "elicitation/create", params | {"url": call.arguments["url"]}, call
-    )
-    return text(json.dumps(answer))
+    return call.ask("elicitation/create", params | {"url": call.arguments["url"]})
 
 
 @tool(prompt="string")
 def sample(call: Call) -> Result:
     """Ask the client's model, and return its answer."""
-    call.ran()
     content = {"type": "text", "text": call.arguments["prompt"]}
     params = {"messages": [{"role": "user", "content": content}], "maxTokens": 100}
-    return text(json.dumps(call.connection.ask("sampling/createMessage", params, call)))
+    return call.ask("sampling/createMessage", params)
 
 
 @tool(READS)
 def roots(call: Call) -> Result:
     """Ask the client for its roots, and return them."""
-    call.ran()
-    return text(json.dumps(call.connection.ask("roots/list", {}, call)))
+    return call.ask("roots/list", {})
 
 
 @tool(READS)
@@ -398,7 +420,7 @@ def change(call: Call) -> Result:
     """Take the tool `echo` away, offer the tool `added`, and say so."""
     call.ran()
     call.server.has_changed = True
-    call.connection.notify("notifications/tools/list_changed", call)
+    call.connection.announce(call)
     return text("changed")
 
 
@@ -495,6 +517,13 @@ def shake_hands(connection: Connection, params: dict[str, Any]) -> Result:
     return {"protocolVersion": version, "capabilities": CAPABILITIES, "serverInfo": about}
 
 
+def discover(connection: Connection, params: dict[str, Any]) -> Result:
+    if "modern" not in connection.server.mischief:
+        raise Failed(-32601, "there is no server/discover")
+    connection.client = params
+    return {"supportedVersions": [MODERN], "capabilities": CAPABILITIES}
+
+
 def get_prompt(connection: Connection, params: dict[str, Any]) -> Result:
     given = params.get("arguments") or {}
     if params.get("name") == "plain":
@@ -515,6 +544,7 @@ def read_resource(connection: Connection, params: dict[str, Any]) -> Result:
 
 METHODS: dict[str, Callable[[Connection, dict[str, Any]], Result]] = {
     "initialize": shake_hands,
+    "server/discover": discover,
     "ping": lambda connection, params: {},
     "logging/setLevel": lambda connection, params: {},
     "tools/list": list_tools,
@@ -536,7 +566,7 @@ def run_call(call: Call) -> None:
     answer = answered(identity, lambda: function(call))
     connection.running.pop(identity, None)
     if answer.get("result", {}) is not None:
-        connection.write(answer, call)
+        connection.write(finished(connection.server, answer), call)
 
 
 def unknown(call: Call) -> Result:
@@ -554,13 +584,31 @@ def answered(identity: object, work: Callable[[], Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": identity, "error": {"code": code, "message": words}}
 
 
+def finished(
+    server: Server, answer: dict[str, Any], stamps: dict[str, object] | None = None
+) -> dict[str, Any]:
+    """Add to a result what the modern version wants in it."""
+    if "modern" in server.mischief and "result" in answer:
+        answer["result"] = {"resultType": "complete", **(stamps or {}), **answer["result"]}
+    return answer
+
+
+def subscribe(connection: Connection, message: dict[str, Any]) -> None:
+    """Begin the one subscription of a modern client."""
+    connection.subscription = message["id"]
+    wanted = message["params"]["notifications"]
+    stamp = {SUBSCRIPTION: message["id"]}
+    connection.notify("notifications/subscriptions/acknowledged", notifications=wanted, _meta=stamp)
+
+
 def answer_request(connection: Connection, message: dict[str, Any]) -> dict[str, Any]:
     """Return the answer to every request that is not a call of a tool."""
     method, params = message["method"], message.get("params") or {}
     if method not in METHODS:
         refusal = {"code": -32601, "message": f"there is no {method}"}
         return {"jsonrpc": "2.0", "id": message["id"], "error": refusal}
-    return answered(message["id"], lambda: METHODS[method](connection, params))
+    answer = answered(message["id"], lambda: METHODS[method](connection, params))
+    return finished(connection.server, answer, FRESH)
 
 
 def is_unanswered(server: Server, method: str) -> bool:
@@ -594,23 +642,29 @@ def serve_standard_io(server: Server) -> None:
 
     connection = Connection(server, write)
     for line in sys.stdin.buffer:
-        message = json.loads(line)
-        method = message.get("method", "")
-        if "id" not in message or not method:
-            take_notification(connection, message)
-            if method == "notifications/initialized":
-                misbehave(connection)
-        elif is_unanswered(server, method):
-            continue
-        elif method == "tools/call":
-            call = Call(connection, message)
-            threading.Thread(target=run_call, args=(call,), daemon=True).start()
-        else:
-            connection.write(answer_request(connection, message), None)
-            if method == "tools/list" and "restless" in server.mischief:
-                connection.notify("notifications/tools/list_changed")
+        take(connection, json.loads(line))
     while "refuses_to_end" in server.mischief:
         time.sleep(1)
+
+
+def take(connection: Connection, message: dict[str, Any]) -> None:
+    """Do what a message asks for. A call of a tool gets a thread of its own."""
+    server, method = connection.server, message.get("method", "")
+    if "id" not in message or not method:
+        take_notification(connection, message)
+        if method == "notifications/initialized":
+            misbehave(connection)
+    elif is_unanswered(server, method):
+        return
+    elif method == "tools/call":
+        call = Call(connection, message)
+        threading.Thread(target=run_call, args=(call,), daemon=True).start()
+    elif method == "subscriptions/listen" and "modern" in server.mischief:
+        subscribe(connection, message)
+    else:
+        connection.write(answer_request(connection, message), None)
+        if method == "tools/list" and "restless" in server.mischief:
+            connection.announce()
 
 
 def misbehave(connection: Connection) -> None:

@@ -29,8 +29,9 @@ class PublishedMcp:
         return [str(self._python("git")), "--repository", str(repository)]
 
     def fetch(self) -> list[str]:
-        """Return the command of the server that fetches pages as text. It asks no robots.txt."""
-        return [str(self._python("fetch")), "--ignore-robots-txt"]
+        """Return the command of the server that fetches pages as text, also from this machine. It
+        asks no robots.txt."""
+        return [str(self._python("fetch")), "--ignore-robots-txt", "--allow-private-ips"]
 
     def everything(self) -> list[str]:
         """Return the command of the server that shows everything a server may do."""
