@@ -14,7 +14,7 @@ from perdure.domain.journal.events import ToolCall, ToolFinished
 from perdure.domain.outcomes import CallEnding, Repeat
 from perdure.domain.tools.traits import NOTHING_AHEAD, CallTraits, Outlook, Permission
 from perdure.ports.records.history import PAGE_BYTES
-from perdure.ports.turns.tools import ToolCaller, ToolResult, Tools
+from perdure.ports.turns.tools import ToolCaller, ToolOffer, ToolResult, Tools
 from perdure.store.store import Store
 from perdure.testkit.models.wire_rules import openai_violations
 from perdure.testkit.simulator.stores import Person, claim_one, said, settle
@@ -131,8 +131,11 @@ class Market:
     def __init__(self, *tools: Tool) -> None:
         self.stock: Sequence[Tool] = tools
 
-    async def tools(self) -> Sequence[Tool]:
+    async def tools(self, principal: PrincipalId) -> Sequence[Tool]:
         return self.stock
+
+    def offers(self) -> Sequence[ToolOffer]:
+        return ()
 
 
 NOBODY = ToolCaller(
@@ -163,7 +166,7 @@ async def test_an_empty_toolbox_serves_agents_without_tools() -> None:
     agent = toolbox_agent([])
 
     assert Toolbox().schemas() == ""
-    assert await Toolbox().current() is not None
+    assert await Toolbox().current(NOBODY.principal) is not None
     assert Toolbox().offers() == []
     traits = Toolbox().traits("anything", "{}")
     assert (traits.repeat, traits.permission) == (Repeat.PURE, Permission.OWN)
@@ -198,18 +201,18 @@ async def test_an_unforeseen_failure_names_its_kind_and_keeps_its_words_to_itsel
 async def test_a_turn_keeps_the_tools_with_which_it_began() -> None:
     market = Market(Plain("bell"))
     toolbox = Toolbox(sources=[market])
-    began = await toolbox.current()
+    began = await toolbox.current(NOBODY.principal)
     market.stock = (Plain("drum"),)
 
     assert [began.has(name) for name in ("bell", "drum")] == [True, False]
-    later = await toolbox.current()
+    later = await toolbox.current(NOBODY.principal)
     assert [later.has(name) for name in ("bell", "drum")] == [False, True]
 
 
 async def test_a_server_cannot_take_the_place_of_a_trusted_tool() -> None:
     toolbox = await Toolbox(
         [Plain("bell", "ours")], sources=[Market(Plain("bell", "theirs"))]
-    ).current()
+    ).current(NOBODY.principal)
 
     assert await Agent(toolbox, NOBODY).gets("bell") == "ours done"
     assert [offer.description for offer in toolbox.offers()] == ["ours"]

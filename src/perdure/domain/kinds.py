@@ -30,11 +30,17 @@ class TurnKind(StrEnum):
         return self in ERRANDS
 
     @property
+    def has_tools(self) -> bool:
+        """Tell whether the agent may call its tools in a turn of this kind."""
+        return self not in WITHOUT_TOOLS
+
+    @property
     def is_unasked(self) -> bool:
         """Tell whether a turn of this kind is said as it is, without asking a model."""
         return self in UNASKED
 
 
+WITHOUT_TOOLS: Final = (TurnKind.TITLE, TurnKind.SUMMARY, TurnKind.STICKER)
 UNASKED: Final = (TurnKind.RESULT, TurnKind.SENT)
 ERRANDS: Final = (
     TurnKind.BACKGROUND,

@@ -11,9 +11,10 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from perdure.domain.errors import Rejected
+from perdure.domain.ids import PrincipalId
 from perdure.domain.journal.events import Recorded, ToolCall
 from perdure.domain.tools.traits import CallTraits, Outlook
-from perdure.ports.turns.tools import ToolCaller, ToolFile
+from perdure.ports.turns.tools import ToolCaller, ToolFile, ToolOffer, ToolQuestion
 
 T = TypeVar("T")
 # How long a call may take unless its tool says otherwise.
@@ -22,11 +23,14 @@ TIME_LIMIT_S: Final = 120.0
 
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what a tool returns: text for the model, files for the people, and the events that it
-    has stored to show something."""
+    has stored to show something. With `has_failed` the text says what went wrong. With a `question`
+    the call goes on when a person has answered; it is then made again with `caller.reply`."""
 
-    text: str
+    text: str = ""
     files: tuple[ToolFile, ...] = ()
     recorded: tuple[Recorded, ...] = ()
+    has_failed: bool = False
+    question: ToolQuestion | None = None
 
 
 class Tool(Protocol):
@@ -76,14 +80,18 @@ class Tool(Protocol):
 class ToolSource(Protocol):
     """Lists tools. It may list others the next time; nobody keeps its tools beyond a turn.
 
-    Guarantees: two tools never have the same name.
+    Guarantees: two tools never have the same name. `tools` ends in time: a source that cannot be
+    reached costs its tools, never a turn.
     Requires: nothing.
     Raises: nothing; a source that cannot be reached lists what it has.
     After a crash: it is asked again.
     """
 
-    async def tools(self) -> Sequence[Tool]:
-        """Return the tools as they are now."""
+    async def tools(self, principal: PrincipalId) -> Sequence[Tool]:
+        """Return the tools as they are now for this person."""
+
+    def offers(self) -> Sequence[ToolOffer]:
+        """Return what is known of the tools, without asking anybody."""
 
 
 class ToolArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from perdure.domain.errors import Ambiguous, PerdureError, Transient
+from perdure.domain.ids import PrincipalId
 from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import CallEnding, Repeat
 from perdure.domain.text import storable
@@ -53,12 +54,12 @@ class Toolbox:
         self._schemas = f"[{','.join(map(_schema, tools))}]" if tools else NO_TOOLS
         self._definitions = {tool.name: definition_of(tool) for tool in tools}
 
-    async def current(self) -> "Toolbox":
+    async def current(self, principal: PrincipalId) -> "Toolbox":
         if not self._sources:
             return self
         tools = dict(self._tools)
         for source in self._sources:
-            for tool in await source.tools():
+            for tool in await source.tools(principal):
                 # The first of two tools with one name is kept: a server must not take the place of
                 # a tool that the operator trusts.
                 tools.setdefault(tool.name, tool)
@@ -75,7 +76,7 @@ class Toolbox:
                 traits=tuple(tool.kinds()),
             )
             for tool in self._tools.values()
-        ]
+        ] + [offer for source in self._sources for offer in source.offers()]
 
     def has(self, name: str) -> bool:
         return name in self._tools
@@ -110,17 +111,18 @@ class Toolbox:
         try:
             output = await tool.call(call, caller)
         except PerdureError as error:
-            return _failed(_told(error, call.repeat))
+            return _ended_by(error, call.repeat)
         except Exception as error:
             log.exception("a tool failed unexpectedly", tool=call.name, call=call.id)
             return _failed(f"the tool failed unexpectedly ({type(error).__name__})")
         if isinstance(output, str):
             output = ToolOutput(text=output)
         return ToolResult(
-            ending=CallEnding.RETURNED,
+            ending=CallEnding.FAILED if output.has_failed else CallEnding.RETURNED,
             text=storable(output.text),
             files=output.files,
             recorded=output.recorded,
+            question=output.question,
         )
 
     def _unknown(self, name: str) -> str:
@@ -167,14 +169,15 @@ def _problem(arguments: str) -> str:
     return ""
 
 
-def _told(error: PerdureError, repeat: Repeat) -> str:
-    """Return the text for a failure. It says whether the call may be repeated, which depends on
-    what may have happened already."""
+def _ended_by(error: PerdureError, repeat: Repeat) -> ToolResult:
+    """Return the result of a call that failed. It says whether the call may be repeated, which
+    depends on what may have happened already."""
     if isinstance(error, Ambiguous) and repeat is Repeat.ONCE:
-        return f"{error.message}; it may have happened: ask the person before you repeat it"
+        text = f"{error.message}; it may have happened: ask the person before you repeat it"
+        return ToolResult(ending=CallEnding.UNKNOWN, text=storable(text))
     if isinstance(error, Ambiguous | Transient):
-        return f"{error.message}; you may call again"
-    return error.message
+        return _failed(f"{error.message}; you may call again")
+    return _failed(error.message)
 
 
 def _failed(text: str) -> ToolResult:

@@ -25,7 +25,7 @@ from perdure.domain.errors import Rejected
 from perdure.domain.people.menu import OfferedTool
 from perdure.domain.tools.globs import is_match
 from perdure.domain.tools.policy import Approve, Do, Rule, ToolPolicy
-from perdure.engine.models.roster import Seat, offered_tools
+from perdure.engine.models.roster import Seat
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.outgoing import DIRECT, Outgoing
 from perdure.ports.turns.agent import Agent
@@ -105,8 +105,8 @@ class Seating:
             usable.append(ResultTool(self._store.media))
         seat = _seat(name, config, self.clock, self.outgoing)
         tools, policy = Toolbox(usable), _policy(name, config, settings)
-        told = (*offered_tools(tools.offers(), policy), *_missing(name, config, kit))
-        return msgspec.structs.replace(seat, tools=tools, policy=policy, told_tools=told)
+        missing = tuple(_missing(name, config, kit))
+        return msgspec.structs.replace(seat, tools=tools, policy=policy, missing_tools=missing)
 
 
 def _hidden(rules: Sequence[RuleSection]) -> Iterator[str]:

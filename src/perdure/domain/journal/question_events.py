@@ -30,8 +30,9 @@ class AnswerAwaited(Event, frozen=True, kw_only=True):
     and `deadline` is when the wait ends without an answer, or 0 if it never does. An approval holds
     for the call of `tool` with these `arguments` and this `digest` only, and `offer` is what may be
     granted beyond it. `is_once`:
-    an approval holds for the rest of the session. `usage` and `cost` are those of the attempt's
-    model calls, and are in the first question of a wait.
+    an approval holds for the rest of the session. `is_midway`: the call has begun already, and goes
+    on with the answer; `state` is what its tool needs for that. `usage` and `cost` are those of the
+    attempt's model calls, and are in the first question of a wait.
     """
 
     turn: TurnId
@@ -47,6 +48,8 @@ class AnswerAwaited(Event, frozen=True, kw_only=True):
     digest: str = ""
     offer: GrantOffer | None = None
     is_once: bool = False
+    is_midway: bool = False
+    state: str = ""
     usage: Usage = Usage()
     cost: int = 0
 

@@ -61,7 +61,6 @@ CHAIN_MAX = 1_000_000
 # Which share of a summariser's context the conversation may take.
 READABLE_SHARE = 0.8
 # Errands that get no tools: they look at a conversation without taking part in it.
-_WITHOUT_TOOLS = (TurnKind.TITLE, TurnKind.SUMMARY, TurnKind.STICKER)
 
 
 class Prompted(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,7 +172,7 @@ class Prompts:
 
     def _words(self, seat: Seat, claimed: Claimed, queued: TurnQueued) -> _Words:
         """Return the texts of a request beside its messages."""
-        own_tools = "" if queued.kind in _WITHOUT_TOOLS else seat.tools.schemas()
+        own_tools = seat.tools.schemas() if queued.kind.has_tools else ""
         tools = merged_tools(own_tools, queued.tools)
         if queued.kind is TurnKind.STICKER:
             # Everybody gets the description, so nobody's instructions or memories may get into it.

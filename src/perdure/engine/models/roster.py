@@ -26,15 +26,15 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
     """Holds an agent with its configuration. `patience_s` is how long a turn waits for the agent
     while it is away; `account` is the same for agents that share a limit at a provider. `window` is
     the size of the model's window as its server has named it, or 0; a smaller window than the
-    configured one takes its place in `context_tokens`. `told_tools` is what
-    people are told of its tools, and of those that it could have and does not."""
+    configured one takes its place in `context_tokens`. `missing_tools` are those that it could have
+    and does not, as people are told of them."""
 
     name: str
     kind: str
     agent: Agent
     tools: Tools
     policy: ToolPolicy = ToolPolicy()
-    told_tools: tuple[OfferedTool, ...] = ()
+    missing_tools: tuple[OfferedTool, ...] = ()
     model: str = ""
     reasoning: str = ""
     instructions: str = ""
@@ -73,13 +73,18 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
             model=self.model,
             context_tokens=self.context_tokens,
             reasoning=self.reasoning,
-            tools=self.told_tools,
+            tools=(*offered_tools(self.tools.offers(), self.policy), *self.missing_tools),
         )
 
 
 def offered_tools(offers: Iterable[ToolOffer], policy: ToolPolicy) -> Iterator[OfferedTool]:
     """Yield an agent's tools as people are told of them."""
     for offer in offers:
+        if offer.trouble:
+            yield OfferedTool(
+                name=offer.name, description=offer.description, state="off", why=offer.trouble
+            )
+            continue
         mode = policy.approve.get(offer.name)
         has_rules = any(is_match(rule.tool, name) for rule in policy.rules for name in offer.acts)
         states = sorted({default_for(traits, policy) for traits in offer.traits})
@@ -158,14 +163,11 @@ class Roster:
 
     @asynccontextmanager
     async def at_work(self, name: str) -> AsyncIterator[list[Seat]]:
-        """Yield the seats that a turn for this agent may use. Their agents stay open meanwhile, and
-        their tools stay as they are now."""
+        """Yield the seats that a turn for this agent may use. Their agents stay open meanwhile."""
         seats = self.candidates(name)
         self._at_work.update(_agents(seats))
         try:
-            yield [
-                msgspec.structs.replace(seat, tools=await seat.tools.current()) for seat in seats
-            ]
+            yield seats
         finally:
             self._at_work.subtract(_agents(seats))
             await self._let_go()

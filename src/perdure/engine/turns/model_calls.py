@@ -54,6 +54,7 @@ from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.runner_services import RunnerServices
 from perdure.engine.turns.scribe import Scribe
 from perdure.engine.turns.step import ModelStep, room_left
+from perdure.ports.turns.tools import Tools
 from perdure.ports.turns.turns import Claimed
 from perdure.ports.turns.wakes import Topic
 
@@ -98,6 +99,7 @@ class ModelCalls:
         self._room = room_left(services.limits.bounds, claimed.events)
         untold = claimed.telling.interruptions
         self._acknowledgements = tuple(acknowledgements(ledger.lease.turn, untold))
+        self._tools: dict[str, Tools] = {}
         self.prompted: Prompted | None = None
         self.spending = Spending()
         self.context_tokens = 0
@@ -124,6 +126,14 @@ class ModelCalls:
         """Note that a model works and says nothing."""
         self._thinks()
 
+    async def with_tools(self, seat: Seat) -> Seat:
+        """Return a seat with its tools as they are now. They stay so for the whole attempt."""
+        if not self._ledger.queued.kind.has_tools:
+            return seat
+        if seat.name not in self._tools:
+            self._tools[seat.name] = await seat.tools.current(self.claimed.principal)
+        return msgspec.structs.replace(seat, tools=self._tools[seat.name])
+
     async def ask(
         self,
         seats: Sequence[Seat],
@@ -143,6 +153,7 @@ class ModelCalls:
             while (seat := await quest.next()) is not None:
                 # `next` may have waited for long: messages that came meanwhile are asked too.
                 await self._ledger.take_steers()
+                seat = await self.with_tools(seat)
                 step = await (call or self._call)(seat, quest, scribbling)
                 if step.is_final:
                     return step

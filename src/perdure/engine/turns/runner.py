@@ -147,7 +147,9 @@ class Runner:
     async def _work(self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup) -> None:
         """Do what the turn needs next, until it is settled or waits for an answer."""
         while True:
-            await self._look_at_calls(seats[0])
+            if our_open_calls(self._ledger.facts):
+                seats = [await self._model.with_tools(seats[0]), *seats[1:]]
+                await self._look_at_calls(seats[0])
             action = next_action(self._ledger.facts, self._known)
             match action:
                 case AskModel() | MakeRoom() | Summarise():
@@ -169,10 +171,9 @@ class Runner:
                     assert_never(action)
 
     async def _look_at_calls(self, seat: Seat) -> None:
-        """Find out what people must be asked before the open calls may run."""
-        if our_open_calls(self._ledger.facts):
-            questions = await self._permissions.questions(seat)
-            self._known = msgspec.structs.replace(self._known, questions=questions)
+        """Find out what people must be asked before the open calls may run, or go on."""
+        questions = await self._permissions.questions(seat)
+        self._known = msgspec.structs.replace(self._known, questions=questions)
 
     async def _ask_people(self, questions: Sequence[AnswerAwaited]) -> None:
         """End the attempt with questions. The turn goes on when all of them are answered."""

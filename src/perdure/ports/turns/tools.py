@@ -15,10 +15,29 @@ def _say_nothing(text: str) -> None:
     """Report progress to nobody."""
 
 
+class ToolQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what a person must answer before a call can go on. `state` is what the tool needs to
+    continue the call with the answer; it is stored with the question."""
+
+    text: str
+    choices: tuple[str, ...] = ()
+    state: str = ""
+
+
+class ToolReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the answer to the last question of a call, and the `state` of that question. If nobody
+    has answered, `answer` is empty, and `reason` says why."""
+
+    answer: str
+    state: str
+    reason: str = ""
+
+
 class ToolCaller(msgspec.Struct, frozen=True, kw_only=True):
     """Says for whom a tool runs, and in which conversation. `is_shared`: other people read there
     too, so the result may contain nothing that is only the caller's. A tool that takes long says
-    how far it is by `report`."""
+    how far it is by `report`. `can_ask`: a person can be asked here. `reply` is set if the call was
+    made before and ended with a question: it continues with the answer."""
 
     principal: PrincipalId
     conversation: ConversationId
@@ -26,6 +45,8 @@ class ToolCaller(msgspec.Struct, frozen=True, kw_only=True):
     turn: TurnId
     is_shared: bool = False
     report: Callable[[str], None] = _say_nothing
+    can_ask: bool = False
+    reply: ToolReply | None = None
 
 
 class ToolFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,21 +59,25 @@ class ToolFile(msgspec.Struct, frozen=True, kw_only=True):
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     """Holds how a call has ended, the text that the model reads, the files that go to the people,
-    and the events that the tool has stored to show something."""
+    and the events that the tool has stored to show something. With a `question` the call has not
+    ended: a person must answer first, and the call is then made once more with the reply."""
 
     ending: CallEnding
     text: str
     files: tuple[ToolFile, ...] = ()
     recorded: tuple[Recorded, ...] = ()
+    question: ToolQuestion | None = None
 
 
 class ToolOffer(msgspec.Struct, frozen=True, kw_only=True):
     """Describes one tool for people who ask what the agent may do. `traits` are those of each kind
-    of call that it takes."""
+    of call that it takes. `trouble` says why it cannot be used now, or not yet; then nothing needs
+    to be known of its calls."""
 
     name: str
     description: str
     traits: tuple[CallTraits, ...]
+    trouble: str = ""
 
     @property
     def acts(self) -> set[str]:
@@ -73,16 +98,17 @@ class Tools(Protocol):
     may be made again.
     """
 
-    async def current(self) -> "Tools":
-        """Return the tools as they are now. A source of tools may change them between turns; a turn
-        keeps those that it began with."""
+    async def current(self, principal: PrincipalId) -> "Tools":
+        """Return the tools as they are now for this person. A source of tools may change them
+        between turns; a turn keeps those that it began with."""
 
     def schemas(self) -> str:
         """Return the tools as JSON text in OpenAI's format, the same bytes at each call; an empty
         string if there are none."""
 
     def offers(self) -> list[ToolOffer]:
-        """Return the tools as people are told of them."""
+        """Return the tools as people are told of them, as far as they are known without asking
+        anybody."""
 
     def has(self, name: str) -> bool:
         """Tell whether there is a tool of this name."""

@@ -106,7 +106,7 @@ class CountingTools:
         self._repeat = repeat
         self._permission = permission
 
-    async def current(self) -> "CountingTools":
+    async def current(self, principal: PrincipalId) -> "CountingTools":
         return self
 
     def schemas(self) -> str:

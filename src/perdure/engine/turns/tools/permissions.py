@@ -34,18 +34,21 @@ from perdure.engine.foundation.persist import persist
 from perdure.engine.models.roster import Seat
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.runner_services import RunnerServices
-from perdure.ports.turns.tools import ToolCaller
+from perdure.ports.turns.tools import ToolCaller, ToolQuestion, ToolReply
 from perdure.ports.turns.turns import Claimed
 
 _MINUTE_MS: Final = 60_000
+# How often one call may ask a person before it ends.
+MIDWAY_MAX: Final = 10
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Lets a call run. `why` says what has allowed it. With a `digest`, only the call that a person
-    was asked about may run."""
+    was asked about may run. With a `reply` the call has begun already, and goes on."""
 
     why: str
     digest: str = ""
+    reply: ToolReply | None = None
 
 
 class Refuse(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +98,19 @@ class Permissions:
         verdicts = [self._verdicts[call.id] for call in our_open_calls(events)]
         return tuple(each.question for each in verdicts if isinstance(each, Ask))
 
+    def ask_midway(self, call: ToolCall, question: ToolQuestion) -> bool:
+        """Let the turn wait for what a call asks that has begun already. Returns False if nobody
+        can be asked, or if the call has asked too often."""
+        asked = [e for e in self._ledger.facts if isinstance(e, AnswerAwaited) and e.is_midway]
+        if not self._can_ask or sum(each.call == call.id for each in asked) >= MIDWAY_MAX:
+            return False
+        awaited = self._awaited(
+            call, QuestionKind.QUESTION, question.text, choices=question.choices
+        )
+        midway = msgspec.structs.replace(awaited, is_midway=True, state=question.state)
+        self._verdicts[call.id] = Ask(question=midway)
+        return True
+
     async def is_as_asked(self, seat: Seat, call: ToolCall, digest: str) -> bool:
         """Tell whether a call is still the one that a person has approved: the tool, and what the
         call works on, have not changed."""
@@ -110,6 +126,7 @@ class Permissions:
             session=self._ledger.session,
             turn=self._ledger.turn,
             is_shared=self._claimed.is_shared,
+            can_ask=self._can_ask,
         )
 
     @property
@@ -168,21 +185,24 @@ class Permissions:
         assert traits.inquiry is not None
         if not self._can_ask:
             return Refuse(text=refused_text("nobody", kind=QuestionKind.QUESTION))
-        inquiry = traits.inquiry
-        text = inquiry_text(inquiry.text, inquiry.choices, minutes=self._minutes)
-        return Ask(
-            question=AnswerAwaited(
-                turn=self._ledger.turn,
-                attempt=self._ledger.attempt,
-                question=self._new_id(),
-                text=text,
-                choices=inquiry.choices,
-                call=call.id,
-                deadline=self._deadline,
-                kind=QuestionKind.QUESTION,
-                tool=call.name,
-                arguments=call.arguments,
-            )
+        asked, choices = traits.inquiry.text, traits.inquiry.choices
+        return Ask(question=self._awaited(call, QuestionKind.QUESTION, asked, choices=choices))
+
+    def _awaited(
+        self, call: ToolCall, kind: QuestionKind, asked: str, *, choices: tuple[str, ...]
+    ) -> AnswerAwaited:
+        """Return the event by which a question of an agent or of a tool is asked."""
+        return AnswerAwaited(
+            turn=self._ledger.turn,
+            attempt=self._ledger.attempt,
+            question=self._new_id(),
+            text=inquiry_text(asked, choices, minutes=self._minutes),
+            choices=choices,
+            call=call.id,
+            deadline=self._deadline,
+            kind=kind,
+            tool=call.name,
+            arguments=call.arguments,
         )
 
     async def _question(
@@ -260,6 +280,10 @@ def _answered(
     answer = answers.get(asked.question)
     if answer is None:
         return Ask(question=asked)
+    if asked.is_midway:
+        why = "" if answer.by is not None else answer.reason
+        reply = ToolReply(answer=answer.answer, state=asked.state, reason=why)
+        return Run(why=asked.question, reply=reply)
     if answer.by is None:
         return Refuse(text=refused_text(answer.reason, kind=asked.kind))
     if asked.kind is QuestionKind.QUESTION:

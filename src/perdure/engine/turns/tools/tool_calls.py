@@ -28,6 +28,7 @@ from perdure.domain.journal.events import (
 from perdure.domain.outcomes import CallEnding, QuestionKind, Repeat
 from perdure.domain.text import storable
 from perdure.domain.tools.asking import refused_text
+from perdure.domain.turn.next_action import started_calls
 from perdure.domain.turn.recovery import closed
 from perdure.domain.turn.stream import AgentFile
 from perdure.domain.turn.watching import ToolProgress
@@ -78,10 +79,12 @@ class ToolCalls:
         for batch in _batches(calls):
             known = {call.id: await self._without_running(seat, call) for call in batch}
             to_run = [call for call in batch if known[call.id] is None]
-            if to_run:
-                # Stored before the calls run: if the process dies from here on, the next attempt
-                # knows that they may have happened.
-                await self._ledger.append([self._started(call) for call in to_run])
+            started = started_calls(self._ledger.facts)
+            # Stored before the calls run: if the process dies from here on, the next attempt knows
+            # that they may have happened. A call that goes on after a question has begun already.
+            begun = [self._started(call) for call in to_run if call.id not in started]
+            if begun:
+                await self._ledger.append(begun)
             works = {call.id: _Work(self._services, self._ledger, call) for call in to_run}
             try:
                 for work in works.values():
@@ -105,9 +108,23 @@ class ToolCalls:
             if work is not None and not work.is_over and ready:
                 await self._ledger.append(ready)
                 ready = []
-            ended = known[call.id]
-            ready.append(ended or await self._finished(call, await works[call.id].result()))
-        await self._ledger.append(ready)
+            ended = known[call.id] or await self._ended_work(call, works[call.id])
+            ready += [ended] if ended else []
+        if ready:
+            await self._ledger.append(ready)
+
+    async def _ended_work(self, call: ToolCall, work: "_Work") -> ToolFinished | None:
+        """Return how a call that ran has ended, or None if it asks a person and goes on after
+        that."""
+        result = await work.result()
+        if result.question is None:
+            return await self._finished(call, result)
+        if self._permissions.ask_midway(call, result.question):
+            return None
+        is_once = call.repeat is Repeat.ONCE
+        ending = CallEnding.UNKNOWN if is_once else CallEnding.FAILED
+        text = "The tool asked a question that nobody can be asked here, so it did not finish."
+        return self._ended(call, ending, text)
 
     def _started(self, call: ToolCall) -> ToolStarted:
         verdict = self._permissions.of(call)
@@ -192,7 +209,9 @@ class _Work:
     def begin(self, seat: Seat, permissions: Permissions) -> None:
         """Begin the call."""
         self._limit_s = seat.tools.time_limit_s(self._call.name)
-        caller = msgspec.structs.replace(permissions.caller(), report=self._report)
+        verdict = permissions.of(self._call)
+        reply = verdict.reply if isinstance(verdict, Run) else None
+        caller = msgspec.structs.replace(permissions.caller(), report=self._report, reply=reply)
         run = self._run(seat.tools, caller)
         self._task = self._services.start(run, name=f"tool {self._call.name}")
 
@@ -201,7 +220,7 @@ class _Work:
         # lost the turn, and another node then decides about the call.
         await self._services.lease.held()
         result = await tools.call(self._call, caller)
-        assert result.ending in (CallEnding.RETURNED, CallEnding.FAILED)
+        assert result.ending is not CallEnding.DENIED
         self._result = result
         if result.recorded:
             self._services.feed.publish_recorded(result.recorded)

@@ -273,7 +273,7 @@ def open_call_endings(
     """Return a result for each call that has none; with `only_started`, only for calls that were
     started. A started call that must not be repeated ends as unknown: it may have happened."""
     started = started_calls(events)
-    asked = {question.call for question in open_questions(events)}
+    asked = {each.call for each in open_questions(events) if not each.is_midway}
     endings: list[AnyEvent] = []
     for call in open_calls(events):
         if only_started and call.id not in started:
