@@ -15,6 +15,7 @@ from perdure.app.config.toml_words import key_text
 from perdure.app.config.values import (
     FILE_ACTS,
     FILES,
+    MCP,
     RESULT,
     TOOLS,
     TOOLS_TO_COME,
@@ -26,7 +27,6 @@ from perdure.domain.tools.globs import is_match
 
 _Finding = tuple[KeyPath, str]
 _FOLDERS: Final[KeyPath] = ("tools", "files", "roots")
-_SERVER: Final = "mcp."
 # The names of calls that are about a path, so that a rule can match it.
 _WITH_PATHS: Final = (FILES, *FILE_ACTS)
 
@@ -88,7 +88,7 @@ def _unusable(roots: Sequence[str]) -> Iterator[_Finding]:
 def _listed(config: Config, tool: str, path: KeyPath) -> Iterator[_Finding]:
     """Yield a complaint if an agent's tool is unknown, is on a tool server that is not configured,
     or has no folder to work in."""
-    server = tool.removeprefix(_SERVER)
+    server = tool.removeprefix(MCP)
     if server != tool:
         if server not in config.tools.mcp:
             advice = _add_server(config, server)
@@ -103,13 +103,13 @@ def _listed(config: Config, tool: str, path: KeyPath) -> Iterator[_Finding]:
 
 
 def _servers(config: Config) -> list[str]:
-    return [f"{_SERVER}{name}" for name in config.tools.mcp]
+    return [f"{MCP}{name}" for name in config.tools.mcp]
 
 
 def _add_server(config: Config, name: str) -> str:
     add = f"add [tools.mcp.{name}]"
     meant = nearest(name, config.tools.mcp)
-    return add if meant is None else f"did you mean {in_quotes(f'{_SERVER}{meant}')}? Else {add}"
+    return add if meant is None else f"did you mean {in_quotes(f'{MCP}{meant}')}? Else {add}"
 
 
 def _rule(config: Config, rule: RuleSection, path: KeyPath) -> Iterator[_Finding]:

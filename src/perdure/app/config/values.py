@@ -37,6 +37,8 @@ TOOLS_TO_COME: Final = ("schedule", "send")
 # tools has.
 FILE_ACTS: Final = ("files.read", "files.write", "files.edit", "files.list", "files.search")
 RESULT: Final = "result"
+# How the tools of a server begin in lists, rules and `approve`: `mcp.time`.
+MCP: Final = "mcp."
 
 Money = Annotated[float, Meta(ge=0, le=1e15, description="an amount of money, 0 or more")]
 Share = Annotated[float, Meta(gt=0, le=1, description="a number above 0 and at most 1")]
@@ -177,12 +179,28 @@ class DemoAgentSection(AgentSection, frozen=True, kw_only=True, tag_field="kind"
 AgentConfig = ChatAgentSection | AcpAgent | DemoAgentSection
 
 
+RepeatChoice = Literal["pure", "repeatable", "once"]
+
+
 class McpServer(Section, frozen=True, kw_only=True):
-    """Configures a tool server: a program to start, or the address of a running one."""
+    """Configures a tool server: a program to start, or the address of a running one. `args` are
+    appended to `command`. `tools` are names or globs of the tools to take; one that begins with !
+    is left out. `repeat` says of all tools, or of those that a glob names, whether a call may be
+    made twice. A `shared` server serves all people over one connection; otherwise each person has
+    one of their own. With `sampling` it may ask the agent's model for words."""
 
     command: CommandWords | None = None
+    args: tuple[str, ...] = ()
+    env: Mapping[NonEmptyText, Secret] = _NOTHING
+    cwd: NonEmptyText | None = None
     url: Url | None = None
-    approve: Literal["never", "always", "once"] = "never"
+    headers: Mapping[NonEmptyText, Secret] = _NOTHING
+    tools: tuple[NonEmptyText, ...] = ()
+    approve: ApproveChoice | None = None
+    timeout_s: WaitSeconds = 120.0
+    repeat: RepeatChoice | Mapping[NonEmptyText, RepeatChoice] = MappingProxyType({})
+    shared: bool = False
+    sampling: bool = False
 
 
 class ToolSection(Section, frozen=True, kw_only=True):
@@ -212,13 +230,14 @@ class ToolsConfig(Section, frozen=True, kw_only=True):
 
     @property
     def approve(self) -> dict[str, str]:
-        """Return when people are asked about each built-in tool, where that is configured."""
-        sections = {
+        """Return when people are asked about each tool, where that is configured."""
+        sections: dict[str, ToolSection | McpServer] = {
             "memory": self.memory,
             "sessions": self.sessions,
             "todo": self.todo,
             "ask": self.ask,
             "files": self.files,
+            **{f"{MCP}{name}": server for name, server in self.mcp.items()},
         }
         return {name: each.approve for name, each in sections.items() if each.approve}
 

@@ -1,0 +1,1 @@
+"""Speaks to tool servers by the Model Context Protocol, and makes their tools those of agents."""
