@@ -10,11 +10,11 @@ from perdure.domain.errors import NotFound
 
 
 class ServerState(StrEnum):
-    """Says how a tool server is doing. IDLE: nobody has needed it yet. STARTING: it is being
+    """Says how a tool server is doing. NOT_STARTED: nobody has needed it yet. STARTING: it is being
     reached for the first time, or again. READY: it can be called. DOWN: the last attempt to reach
     it has failed."""
 
-    IDLE = "idle"
+    NOT_STARTED = "not_started"
     STARTING = "starting"
     READY = "ready"
     DOWN = "down"
