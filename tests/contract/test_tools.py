@@ -274,19 +274,27 @@ async def test_an_argument_that_is_null_counts_as_left_out(store: Store, ada: Pe
 
 
 @pytest.mark.parametrize(
-    ("error", "repeat", "said"),
+    ("error", "repeat", "ending", "said"),
     [
-        (Transient("the store is busy"), Repeat.ONCE, "you may call again"),
-        (Ambiguous("the line was cut"), Repeat.REPEATABLE, "you may call again"),
-        (Ambiguous("the line was cut"), Repeat.ONCE, "ask the person before you repeat it"),
+        (Transient("busy"), Repeat.ONCE, CallEnding.FAILED, "you may call again"),
+        (Ambiguous("the line was cut"), Repeat.REPEATABLE, CallEnding.FAILED, "you may call again"),
+        (
+            Ambiguous("the line was cut"),
+            Repeat.ONCE,
+            CallEnding.UNKNOWN,
+            "ask the person before you repeat it",
+        ),
     ],
 )
 async def test_a_failure_says_whether_to_try_again(
-    error: PerdureError, repeat: Repeat, said: str
+    error: PerdureError, repeat: Repeat, ending: CallEnding, said: str
 ) -> None:
     agent = toolbox_agent([Breaking(error, repeat)])
 
-    assert said in await agent.fails("breaking")
+    result = await agent.calls_with("breaking", "{}")
+
+    assert result.ending is ending
+    assert said in result.text
 
 
 async def test_a_long_result_is_whole() -> None:

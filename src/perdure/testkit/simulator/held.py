@@ -6,14 +6,16 @@ from collections.abc import AsyncGenerator
 import msgspec
 
 from perdure.domain.journal.events import ToolCall
-from perdure.domain.outcomes import Repeat
+from perdure.domain.outcomes import CallEnding, Repeat
 from perdure.domain.prompt.prompt import ModelRequest, PromptMessage
 from perdure.domain.tools.traits import CallTraits, Permission
 from perdure.domain.turn.stream import AgentEvent, AgentText
 from perdure.ports.turns.agent import Work
-from perdure.ports.turns.tools import ToolCaller, ToolResult
+from perdure.ports.turns.tools import ToolCaller, ToolQuestion, ToolReply, ToolResult
 from perdure.testkit.simulator.agent import CountingTools
 from perdure.testkit.simulator.world import World
+
+PICKS = ("left", "right")
 
 
 class HeldAgent:
@@ -37,7 +39,8 @@ class HeldAgent:
 
 class HeldTools(CountingTools):
     """Waits at the world's gate after a tool has run and before its result is returned. Where
-    people are asked, `save` may be repeated, and nobody is asked about `peek`."""
+    people are asked, `save` may be repeated, and nobody is asked about `peek`. `pick` asks a person
+    in the middle of its call; that it goes on is noted by the call's id and the answer."""
 
     def __init__(self, world: World) -> None:
         permission = Permission.ACT if world.setup.asks else Permission.OWN
@@ -53,7 +56,19 @@ class HeldTools(CountingTools):
         return msgspec.structs.replace(found, repeat=Repeat.REPEATABLE) if name == "save" else found
 
     async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
-        result = await super().call(call, caller)
+        if call.name == "pick":
+            result = self._picked(call, caller.reply)
+        else:
+            result = await super().call(call, caller)
         self._world.when_called()
         await self._world.gate.enter()
         return result
+
+    def _picked(self, call: ToolCall, reply: ToolReply | None) -> ToolResult:
+        if reply is None:
+            self.ran.append(call.id)
+            question = ToolQuestion(text="Which one?", choices=PICKS, state="which")
+            return ToolResult(ending=CallEnding.RETURNED, text="", question=question)
+        assert reply.state == "which"
+        self.ran.append(f"{call.id} {reply.answer or reply.reason}")
+        return ToolResult(ending=CallEnding.RETURNED, text=f"picked {reply.answer or reply.reason}")
