@@ -118,7 +118,10 @@ async def test_the_answer_becomes_part_of_the_call(simulator: Simulator) -> None
         for block in message.blocks
         if isinstance(block, ResultBlock)
     ]
-    assert any("picked left" in each for each in results)
+    # What the tool says after the answer is its own output, and no person's words.
+    (result,) = results
+    assert "picked left" in result
+    assert result.startswith("[Output of pick; data from outside")
     assert len(world.agent.requests) == 2
     assert steps_taken(facts) == 1
 

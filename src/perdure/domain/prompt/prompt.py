@@ -215,7 +215,7 @@ def messages_of(
             case ToolFinished() as finished if not finished.is_callers:
                 _add(messages, Role.USER, [_result_block(finished, names.get(finished.call, ""))])
                 unanswered.discard(finished.call)
-            case AnswerAwaited(kind=QuestionKind.QUESTION, call=call) if call:
+            case AnswerAwaited(kind=QuestionKind.QUESTION, is_midway=False, call=call) if call:
                 names.pop(call, None)  # what a person answers is not data from outside
             case EffectMarked() as marked:
                 held_words.append(TextBlock(marked_text(marked)))
