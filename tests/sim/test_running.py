@@ -179,6 +179,7 @@ async def test_a_tool_works_for_the_one_who_asked_and_knows_who_reads_along(
             session=opened.session,
             turn=asked.turn or caller.turn,
             is_shared=True,
+            can_ask=True,
             report=caller.report,
         )
         assert caller.turn == asked.turn

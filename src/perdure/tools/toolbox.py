@@ -1,8 +1,9 @@
 """Holds the tools of one agent, by name.
 
 Every call gets a result that the model can act on: an unknown tool is answered with the known ones,
-arguments that are not JSON with what they must be, and a failure with its message. A long result is
-kept as a file by whoever runs the call, so nothing is cut here.
+arguments that are not JSON with what they must be, and a failure with its message. A call that must
+not be repeated and that fails in a way which leaves open whether it has happened ends as unknown. A
+long result is kept as a file by whoever runs the call; only what no file would hold is cut here.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from perdure.domain.ids import PrincipalId
 from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import CallEnding, Repeat
 from perdure.domain.text import storable
+from perdure.domain.tools.framing import framed
 from perdure.domain.tools.traits import (
     NOTHING_AHEAD,
     CallTraits,
@@ -24,10 +26,23 @@ from perdure.domain.tools.traits import (
     Permission,
     digest_of,
 )
-from perdure.ports.turns.tools import NO_TOOLS, ToolCaller, ToolOffer, ToolResult
+from perdure.ports.system.time_limits import time_limit
+from perdure.ports.turns.tools import (
+    NO_TOOLS,
+    RESULT_CHARS_MAX,
+    ToolCaller,
+    ToolOffer,
+    ToolResult,
+)
 from perdure.tools.tool import TIME_LIMIT_S, Tool, ToolOutput, ToolSource
 
 NAME_MAX: Final = 100
+# How long a tool may take to find out what a call would do.
+OUTLOOK_LIMIT_S: Final = 30.0
+_MAY_HAVE_HAPPENED: Final = (
+    "The call failed, and it may have happened. Do not repeat it without asking the person. What "
+    "the tool says:"
+)
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 log = structlog.get_logger("tools")
 
@@ -90,6 +105,9 @@ class Toolbox:
             found = tool.traits(arguments)
         except PerdureError as error:
             return _unusable(name, error.message)
+        except Exception as error:
+            log.exception("a tool failed unexpectedly", tool=name)
+            return _unusable(name, _unforeseen(error))
         return msgspec.structs.replace(found, definition=self._definitions[name])
 
     def time_limit_s(self, name: str) -> float:
@@ -98,10 +116,18 @@ class Toolbox:
 
     async def outlook(self, call: ToolCall, caller: ToolCaller) -> Outlook:
         tool = self._tools.get(call.name)
+        if tool is None:
+            return NOTHING_AHEAD
         try:
-            return await tool.outlook(call, caller) if tool else NOTHING_AHEAD
+            async with time_limit(min(OUTLOOK_LIMIT_S, tool.time_limit_s)):
+                return await tool.outlook(call, caller)
         except PerdureError as error:
             return Outlook(problem=error.message)
+        except TimeoutError:
+            return Outlook(problem="it took too long to find out what it would do; try again later")
+        except Exception as error:
+            log.exception("a tool failed unexpectedly", tool=call.name, call=call.id)
+            return Outlook(problem=_unforeseen(error))
 
     async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
         tool = self._tools.get(call.name)
@@ -110,16 +136,20 @@ class Toolbox:
             return _failed(problem)
         try:
             output = await tool.call(call, caller)
+        except Ambiguous as error:
+            return _in_doubt(call, error.message)
+        except Transient as error:
+            return _failed(f"{error.message}; you may call again")
         except PerdureError as error:
-            return _ended_by(error, call.repeat)
+            return _failed(error.message)
         except Exception as error:
             log.exception("a tool failed unexpectedly", tool=call.name, call=call.id)
-            return _failed(f"the tool failed unexpectedly ({type(error).__name__})")
+            return _in_doubt(call, _unforeseen(error))
         if isinstance(output, str):
             output = ToolOutput(text=output)
         return ToolResult(
             ending=CallEnding.FAILED if output.has_failed else CallEnding.RETURNED,
-            text=storable(output.text),
+            text=storable(_fitting(output.text)),
             files=output.files,
             recorded=output.recorded,
             question=output.question,
@@ -169,15 +199,27 @@ def _problem(arguments: str) -> str:
     return ""
 
 
-def _ended_by(error: PerdureError, repeat: Repeat) -> ToolResult:
-    """Return the result of a call that failed. It says whether the call may be repeated, which
-    depends on what may have happened already."""
-    if isinstance(error, Ambiguous) and repeat is Repeat.ONCE:
-        text = f"{error.message}; it may have happened: ask the person before you repeat it"
-        return ToolResult(ending=CallEnding.UNKNOWN, text=storable(text))
-    if isinstance(error, Ambiguous | Transient):
-        return _failed(f"{error.message}; you may call again")
-    return _failed(error.message)
+def _in_doubt(call: ToolCall, why: str) -> ToolResult:
+    """Return the result of a call that may have happened and has failed. What the tool says of it
+    is framed, because the result of a call that ends as unknown is told in the gateway's words."""
+    if call.repeat is not Repeat.ONCE:
+        return _failed(f"{why}; you may call again")
+    said = framed(call.id, call.name, storable(why))
+    return ToolResult(ending=CallEnding.UNKNOWN, text=f"{_MAY_HAVE_HAPPENED}\n{said}")
+
+
+def _unforeseen(error: Exception) -> str:
+    """Return what is told of an error that no tool should raise. Its own words are left out: they
+    may hold anything, also of other people."""
+    return f"the tool failed unexpectedly ({type(error).__name__})"
+
+
+def _fitting(text: str) -> str:
+    """Return a result, cut if it is longer than any that is kept."""
+    if len(text) <= RESULT_CHARS_MAX:
+        return text
+    cut = f"\n[The result has {len(text):,} characters. The rest was left out.]"
+    return text[: RESULT_CHARS_MAX - len(cut)] + cut
 
 
 def _failed(text: str) -> ToolResult:

@@ -57,6 +57,10 @@ class ToolFile(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
 
 
+# The most characters of a result that are kept.
+RESULT_CHARS_MAX: Final = 10_000_000
+
+
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     """Holds how a call has ended, the text that the model reads, the files that go to the people,
     and the events that the tool has stored to show something. With a `question` the call has not

@@ -18,7 +18,7 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import QuestionKind
+from perdure.domain.outcomes import CallEnding, QuestionKind
 from perdure.domain.tools.asking import (
     ALLOW,
     approval_choices,
@@ -55,6 +55,7 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True):
     """Ends a call without running it. `text` is what the model reads."""
 
     text: str
+    ending: CallEnding = CallEnding.DENIED
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +143,9 @@ class Permissions:
             return _answered(asked, _answers_in(events))
         traits = seat.tools.traits(call.name, call.arguments)
         if traits.problem:
-            return Run(why="nothing happens")  # the call fails, and says what is wrong with it
+            # It is not run, because nobody was asked about it: if the tool judged otherwise when it
+            # is called, it would do what nobody has allowed.
+            return Refuse(text=traits.problem, ending=CallEnding.FAILED)
         if traits.inquiry is not None:
             return self._inquire(call, traits)
         decision = await self._policy(seat, call, traits)

@@ -37,7 +37,7 @@ from perdure.engine.models.roster import Seat
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.runner_services import RunnerServices
 from perdure.engine.turns.tools.permissions import Answer, Ask, Permissions, Refuse, Run, Unknown
-from perdure.ports.turns.tools import ToolCaller, ToolResult, Tools
+from perdure.ports.turns.tools import RESULT_CHARS_MAX, ToolCaller, ToolResult, Tools
 from perdure.ports.turns.turns import Claimed
 from perdure.ports.turns.wakes import Topic
 
@@ -45,10 +45,8 @@ from perdure.ports.turns.wakes import Topic
 AT_ONCE: Final = 8
 # How long a call that must not be repeated may go on after its turn has left it.
 LATE_S: Final = 600.0
-# The most characters of a result that the model is shown at once; the rest is kept as a file, of
-# which no more than so many characters are kept.
+# The most characters of a result that the model is shown at once; the whole is kept as a file.
 RESULT_MAX: Final = 20_000
-KEPT_MAX: Final = 10_000_000
 # The shortest time between two reports of how far a call is, and the most characters of one.
 REPORT_PAUSE_S: Final = 0.5
 REPORT_MAX: Final = 200
@@ -106,12 +104,17 @@ class ToolCalls:
         for call in batch:
             work = works.get(call.id)
             if work is not None and not work.is_over and ready:
-                await self._ledger.append(ready)
+                await self._append(ready)
                 ready = []
             ended = known[call.id] or await self._ended_work(call, works[call.id])
             ready += [ended] if ended else []
         if ready:
-            await self._ledger.append(ready)
+            await self._append(ready)
+
+    async def _append(self, ready: Sequence[AnyEvent]) -> None:
+        await self._ledger.append(ready)
+        if any(isinstance(e, ToolFinished) and e.ending is CallEnding.UNKNOWN for e in ready):
+            self._services.wakes.publish(Topic.OUTBOX)  # the people are told of the call
 
     async def _ended_work(self, call: ToolCall, work: "_Work") -> ToolFinished | None:
         """Return how a call that ran has ended, or None if it asks a person and goes on after
@@ -140,8 +143,8 @@ class ToolCalls:
                     return None
                 text = refused_text("changed", kind=QuestionKind.APPROVAL)
                 return self._ended(call, CallEnding.DENIED, text)
-            case Refuse(text=text):
-                return self._ended(call, CallEnding.DENIED, text)
+            case Refuse(text=text, ending=ending):
+                return self._ended(call, ending, text)
             case Answer(text=text):
                 return self._ended(call, CallEnding.RETURNED, text)
             case Unknown():
@@ -166,7 +169,7 @@ class ToolCalls:
         )
         if len(text) <= RESULT_MAX:
             return ended
-        kept = text[:KEPT_MAX]
+        kept = text[:RESULT_CHARS_MAX]
         stored = await self._services.files.keep(kept, call.name, self._claimed.principal)
         if stored is None:
             cut = f"{ended.result}\n[The rest was left out: it could not be kept.]"
@@ -225,7 +228,7 @@ class _Work:
         if result.recorded:
             self._services.feed.publish_recorded(result.recorded)
             self._services.wakes.publish(Topic.OUTBOX)
-        if self._is_left:
+        if self._is_left and result.ending is not CallEnding.UNKNOWN:
             log.info("a tool returned after its turn had left it", call=self._call.id)
             late = partial(
                 self._services.effects.late,
@@ -245,15 +248,17 @@ class _Work:
         is_over = self._task.done()
         self.leave()
         if is_over:
-            return ToolResult(ending=CallEnding.FAILED, text="the tool ended without a result")
-        return self._too_slow()
+            return self._without_result("the tool ended without a result")
+        return self._without_result(
+            f"the tool took longer than the {self._limit_s:g} s that it may take"
+        )
 
-    def _too_slow(self) -> ToolResult:
-        took = f"the tool took longer than the {self._limit_s:g} s that it may take"
+    def _without_result(self, why: str) -> ToolResult:
+        """Return what stands for the result of a call that has none."""
         if self._call.repeat is Repeat.ONCE:
-            text = f"{took}. It may have happened: ask the person before you repeat it."
+            text = f"{why}. It may have happened: ask the person before you repeat it."
             return ToolResult(ending=CallEnding.UNKNOWN, text=text)
-        return ToolResult(ending=CallEnding.FAILED, text=f"{took}; you may call again")
+        return ToolResult(ending=CallEnding.FAILED, text=f"{why}; you may call again")
 
     def leave(self, *, is_ending: bool = False) -> None:
         """Stop waiting for the call. It is cut off if it may be made again, or if the process ends;

@@ -121,15 +121,19 @@ def tell_people(
     return (yield from notice(session, turn, unknown_text(cut), stamp)) if cut else []
 
 
-def note_of_turn(turn: TurnId, ended: Sequence[AnyEvent], *, at: int) -> Op[None]:
-    """Add the calls that these events of a running turn end as unknown. The turn is read only if
-    there are any."""
+def note_of_running(
+    session: SessionId, turn: TurnId, ended: Sequence[AnyEvent], stamp: Stamp
+) -> Op[list[Recorded]]:
+    """Add the calls that these events of a running turn end as unknown, and tell the people of the
+    turn. The turn is read only if there are any."""
     is_needed = any(
         isinstance(event, ToolFinished) and event.ending is CallEnding.UNKNOWN for event in ended
     )
-    if is_needed:
-        so_far = [recorded.event for recorded in (yield from journal.of_turn(turn))]
-        yield from note(turn, so_far, ended, at=at)
+    if not is_needed:
+        return []
+    so_far = [recorded.event for recorded in (yield from journal.of_turn(turn))]
+    cut = yield from note(turn, so_far, ended, at=stamp.at)
+    return (yield from tell_people(session, turn, cut, stamp))
 
 
 def _calls_in(events: Sequence[AnyEvent]) -> list[ToolCall]:

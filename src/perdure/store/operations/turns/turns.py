@@ -78,14 +78,14 @@ def append(
     *,
     piece: TextPiece | None,
     origin: RequestOrigin,
-    at: int,
+    stamp: Stamp,
 ) -> Op[list[Recorded]]:
     """Append the runner's own events, if its lease still holds. The text of a message that became
     final is deleted from `partials` in the same transaction, so it is never missing and never in
     both."""
-    recorded = yield from journal.append(lease.session, events, at=at, epoch=lease.epoch)
+    recorded = yield from journal.append(lease.session, events, at=stamp.at, epoch=lease.epoch)
     yield from mark_told(recorded)
-    yield from effects.note_of_turn(lease.turn, events, at=at)
+    recorded += yield from effects.note_of_running(lease.session, lease.turn, events, stamp)
     yield from texts.keep(origin.texts)
     if origin.prefix:
         yield from run(_ANSWERS, origin.prefix, lease.turn)
@@ -95,7 +95,7 @@ def append(
         if isinstance(event, AssistantSaid):
             yield from run(_FORGET_MESSAGE, lease.turn, event.message)
         elif isinstance(event, WindowExceeded):
-            yield from room.learn(event, at=at)
+            yield from room.learn(event, at=stamp.at)
     return recorded
 
 

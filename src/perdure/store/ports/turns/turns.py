@@ -162,7 +162,7 @@ class StoredTurns:
             events,
             piece=piece,
             origin=msgspec.structs.replace(origin, texts=new),
-            at=self._mint.now_ms(),
+            stamp=self._mint.stamp(self._node),
         )
         recorded = await self._driver.write(append)
         self._kept.learn(new)
