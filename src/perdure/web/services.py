@@ -13,6 +13,7 @@ from perdure.ports.records.condition import StoreCondition
 from perdure.ports.records.history import Counts
 from perdure.ports.records.media import MediaLibrary
 from perdure.ports.system.clock import Clock
+from perdure.ports.turns.servers import ToolServers
 from perdure.web.endpoints import OperatorServices
 from perdure.web.http.shared_question import SharedQuestion
 
@@ -43,6 +44,7 @@ class Services(OperatorServices, frozen=True, kw_only=True):
     busy: Busy
     body_bytes_max: int
     gate: QuotaGate
+    tool_servers: ToolServers
     # By the adapter's name.
     hooks: Mapping[str, Hook] = MappingProxyType({})
     # Networks of trusted proxies, and host names that are ours.

@@ -14,6 +14,7 @@ from perdure.ports.people.principals import TokenView
 from perdure.ports.records.audit import SessionMark
 from perdure.ports.records.history import ArrivalRecord, Hit
 from perdure.ports.turns.questions import GrantView
+from perdure.ports.turns.servers import ToolServerView
 
 
 class AttachmentIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -190,6 +191,7 @@ class StatusOut(msgspec.Struct):
     store: StoreOut = StoreOut()
     # Refusals since the start, by the kind of quota.
     refused: dict[str, int] = {}
+    tool_servers: list[ToolServerView] = []
 
 
 class ParkedOut(msgspec.Struct):
@@ -230,6 +232,18 @@ class HappenedIn(msgspec.Struct, forbid_unknown_fields=True):
 class ToolsOut(msgspec.Struct):
     tools: list[OfferedTool]
     next: str | None = None
+
+
+class ToolServersOut(msgspec.Struct):
+    servers: list[ToolServerView]
+    next: str | None = None
+
+
+class ServerLogOut(msgspec.Struct):
+    """Holds the end of what a tool server has written."""
+
+    name: str
+    log: str
 
 
 class ReplayIn(msgspec.Struct, forbid_unknown_fields=True):

@@ -189,6 +189,7 @@ def _services(
         call_wait_s=config.server.call_wait_s,
         body_bytes_max=config.limits.body_bytes,
         gate=parts.gate,
+        tool_servers=dependencies.servers,
         hooks=parts.receivers.hooks(),
         forms=address_forms(config.adapters),
         access=store.access,

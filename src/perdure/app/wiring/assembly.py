@@ -53,6 +53,7 @@ from perdure.ports.platform.adapter import Adapter, Platform
 from perdure.ports.records.media import Fetcher, ReadsFiles
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.entropy import Entropy
+from perdure.ports.turns.servers import NoToolServers, ToolServers
 from perdure.store.store import Store
 
 # How often a node on a shared store looks for turns that another node queued.
@@ -86,6 +87,7 @@ class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     sources: Mapping[str, Fetcher] = NO_SOURCES
     web: Fetcher = NothingFetched()
     reader: ReadsFiles = NOBODY_TO_ASK
+    servers: ToolServers = NoToolServers()
     give_back: Callable[[], None] = lambda: None
     zone: str = "UTC"
     is_shared: bool = False

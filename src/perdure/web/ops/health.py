@@ -100,6 +100,7 @@ class HealthApi:
             is_store_up=not trouble,
             store_refusals=services.condition.refusals,
             quota_refusals=services.gate.refused,
+            tool_servers=services.tool_servers.views(),
         )
         body = exposed(reading)
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4"})

@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from perdure.ports.gateway import Health, PlatformView
 from perdure.ports.records.history import Counts
+from perdure.ports.turns.servers import ServerState, ToolServerView
 from perdure.web.ops.tally import Tally
 
 Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
@@ -36,13 +37,15 @@ class MetricsReading(msgspec.Struct, frozen=True, kw_only=True):
     is_store_up: bool
     store_refusals: int
     quota_refusals: Mapping[str, int]
+    tool_servers: Sequence[ToolServerView] = ()
 
 
 def exposed(reading: MetricsReading) -> bytes:
     """Return the metrics as text."""
     stored = _stored(reading.counts) if reading.counts is not None else ()
     registry = CollectorRegistry()
-    registry.register(_Collected([*_gauges(reading), *stored, *_counters(reading)]))
+    servers = _tool_servers(reading.tool_servers)
+    registry.register(_Collected([*_gauges(reading), *stored, *_counters(reading), *servers]))
     for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
         registry.register(collector)
     return generate_latest(registry)
@@ -103,6 +106,22 @@ def _counters(reading: MetricsReading) -> Iterator[Metric]:
     yield _metric(CounterMetricFamily, name, told, ("reason",), reasons)
     name, told, labels = "perdure_tokens", "Tokens as providers counted them", ("agent", "way")
     yield _metric(CounterMetricFamily, name, told, labels, tally.tokens.items())
+
+
+def _tool_servers(views: Sequence[ToolServerView]) -> Iterator[Metric]:
+    """Yield how the tool servers are. Only names of the configuration become labels."""
+    labels = ("server", "state")
+    states = [
+        ((view.name, state), int(view.state is state)) for view in views for state in ServerState
+    ]
+    told = "1 for the state that a tool server is in"
+    yield _metric(GaugeMetricFamily, "perdure_tool_servers", told, labels, states)
+    calls = [((view.name,), view.calls) for view in views]
+    told = "Calls of the tools of a server"
+    yield _metric(CounterMetricFamily, "perdure_tool_server_calls", told, ("server",), calls)
+    failures = [((view.name,), view.failures) for view in views]
+    name, told = "perdure_tool_server_failures", "Calls that a tool server did not answer"
+    yield _metric(CounterMetricFamily, name, told, ("server",), failures)
 
 
 def _metric(

@@ -34,6 +34,7 @@ async def status(services: Services, by: Principal) -> wire.StatusOut:
         ],
         store=wire.StoreOut(is_up=not trouble, reason=trouble),
         refused=dict(services.gate.refused),
+        tool_servers=list(services.tool_servers.views()) if by.is_operator else [],
     )
 
 
