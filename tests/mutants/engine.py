@@ -455,7 +455,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         bug="A tool call is not recorded before it runs, so a restart makes it again.",
         file="engine/turns/tools/tool_calls.py",
         symbol="ToolCalls.run",
-        old="                await self._ledger.append([self._started(call) for call in to_run])",
+        old="                await self._ledger.append(begun)",
         new="                await asyncio.sleep(0)",
         killed_by=(f"{ONCE_MEANS_ONCE}::test_a_deadly_tool_runs_once",),
     ),
