@@ -22,7 +22,11 @@ def loaded() -> set[str]:
     return set(shown.stdout.split())
 
 
-@pytest.mark.parametrize("name", ["mcp", "mcp_types", "pydantic", "anyio", "jsonschema", "httpx2"])
-def test_a_start_does_not_import_what_only_tool_servers_need(loaded: set[str], name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["acp", "mcp", "mcp_types", "pydantic", "anyio", "jsonschema", "httpx2"]
+)
+def test_a_start_does_not_import_what_only_tool_servers_and_agents_need(
+    loaded: set[str], name: str
+) -> None:
     assert "perdure.cli.main" in loaded
     assert name not in loaded
