@@ -80,6 +80,7 @@ def command() -> Parser:
     _add_places(verbs)
     _add_parked(verbs)
     _add_approvals(verbs)
+    _add_servers(verbs)
     _add_pair(verbs)
     _add_token(verbs)
     return parser
@@ -274,6 +275,19 @@ def _add_approvals(verbs: Verbs) -> None:
     for parser in (show, allow, deny, answer):
         parser.add_argument("id", type=nonempty, metavar="ID", help="the id from the list")
     answer.add_argument("text", nargs="+", metavar="TEXT", help="the answer")
+
+
+def _add_servers(verbs: Verbs) -> None:
+    servers = Verbs(
+        verbs.add("mcp", "Look at the tool servers of agents.", None),
+        is_required=True,
+    )
+    servers.add("list", "List the configured tool servers and how they are.", runs.list_servers)
+    text = "Print the end of what a tool server has written to its standard error."
+    logs = servers.add("logs", text, runs.server_logs, example="perdure mcp logs time")
+    logs.add_argument(
+        "name", type=nonempty, metavar="NAME", help="NAME of the section [tools.mcp.NAME]"
+    )
 
 
 def _add_pair(verbs: Verbs) -> None:

@@ -222,6 +222,18 @@ def answer_question(arguments: Arguments) -> NoReturn:
     _ask(arguments, partial(approvals.answer, question=arguments.id, word=text))
 
 
+def list_servers(arguments: Arguments) -> NoReturn:
+    from perdure.cli.mcp import showing
+
+    _ask(arguments, showing.list_servers)
+
+
+def server_logs(arguments: Arguments) -> NoReturn:
+    from perdure.cli.mcp import showing
+
+    _ask(arguments, partial(showing.logs, name=arguments.name))
+
+
 def list_pairings(arguments: Arguments) -> NoReturn:
     from perdure.cli.verbs import pairings
 

@@ -8,6 +8,7 @@ from perdure.app.operate.client import UNREACHABLE, NodeClient, node_client, sto
 from perdure.app.operate.node_process import drain_by_signal, is_alive, lock_of, silent_node
 from perdure.app.wiring.system import SystemClock
 from perdure.cli.exits import FAILED
+from perdure.cli.mcp.words import server_lines
 from perdure.cli.printing import clean, lasting, print_json
 from perdure.cli.target import CommandTarget, answering, running, unanswered
 from perdure.cli.verbs.logs import left_behind
@@ -59,6 +60,8 @@ def _show(target: CommandTarget, url: str, found: wire.StatusOut) -> None:
         print(f"  refused {_counts(found.refused)}, for quotas")
     for adapter in found.adapters:
         print(f"  {_adapter(adapter)}")
+    for line in server_lines(found.tool_servers):
+        print(f"  {clean(line)}")
 
 
 def _silence(target: CommandTarget, pid: int | None, trouble: str) -> dict[str, object]:

@@ -85,7 +85,9 @@ def offered_tools(offers: Iterable[ToolOffer], policy: ToolPolicy) -> Iterator[O
                 name=offer.name, description=offer.description, state="off", why=offer.trouble
             )
             continue
-        mode = policy.approve.get(offer.name)
+        # A model calls a tool of a server by another name than the configuration does.
+        tools = dict.fromkeys([offer.name, *(traits.tool for traits in offer.traits)])
+        mode = next((policy.approve[tool] for tool in tools if tool in policy.approve), None)
         has_rules = any(is_match(rule.tool, name) for rule in policy.rules for name in offer.acts)
         states = sorted({default_for(traits, policy) for traits in offer.traits})
         asked = {

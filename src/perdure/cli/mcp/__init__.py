@@ -1,0 +1,1 @@
+"""Implements `perdure mcp`: shows tool servers, and tries them."""
