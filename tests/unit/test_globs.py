@@ -97,6 +97,6 @@ def test_the_time_grows_linearly_with_a_hostile_text(glob: str, piece: str) -> N
 def test_many_stars_cost_no_more_than_both_lengths_together() -> None:
     begun = time.thread_time()
 
-    assert not is_match("*a" * 100 + "b", "a" * 2_000)
+    assert not is_match("*a" * 100 + "b", "a" * 200_000)
 
-    assert time.thread_time() - begun < 5
+    assert time.thread_time() - begun < 1

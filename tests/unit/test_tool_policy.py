@@ -1,6 +1,7 @@
 """Checks the one decision about tool calls: every combination of rule, configuration, permission
 and grant, and that nothing hides a command behind another one."""
 
+import time
 from itertools import product
 
 import msgspec
@@ -273,6 +274,19 @@ HIDDEN = [
     ("ls", "a\\b"),
     ("ls", "&&", "rm"),
     ("ls;rm",),
+    ("zsh-5.8", "-c", "ls"),
+    ("/usr/local/bin/python3-3.11", "x.py"),
+    ("bash.exe", "-c", "ls"),
+    ("strace", "ls"),
+    ("npx", "left-pad"),
+    ("awk", "-f", "x.awk"),
+    ("made-up-wrapper", "--", "bash", "x.sh"),
+    ("made-up-wrapper", "/usr/bin/python3", "x.py"),
+    ("find", ".", "-name", "x", "-exec", "rm", "+"),
+    ("find", ".", "-okdir", "rm", "+"),
+    ("tar", "-xf", "x.tar", "--to-command=rm"),
+    ("tar", "-cf", "x.tar", "--checkpoint-action=exec=rm", "."),
+    ("rsync", "--rsh=rm", "a", "b"),
 ]
 
 
@@ -304,6 +318,36 @@ def test_a_plain_command_may_be_granted(argv: tuple[str, ...]) -> None:
 @given(st.lists(st.text(max_size=8), max_size=4), st.sampled_from(["sh", "env", "a=b", "x;y"]))
 def test_whatever_follows_a_hidden_command_stays_hidden(rest: list[str], name: str) -> None:
     assert starts_others([name, *rest])
+
+
+@pytest.mark.parametrize("argv", [("env", "sudo", "ls"), ("sh", "-c", "sudo ls")], ids=" ".join)
+def test_what_may_hide_a_denied_command_is_asked_about_also_where_nobody_is_asked(
+    argv: tuple[str, ...],
+) -> None:
+    denial = Rule(tool="shell", do=Do.DENY, match="sudo **")
+    other = Rule(tool="files", do=Do.DENY, match="sudo **")
+    approve = {"shell": Approve.NEVER}
+
+    def decision(*rules: Rule) -> Do:
+        policy = ToolPolicy(agent="main", approve=approve, rules=rules)
+        return decided(command(*argv), policy).do
+
+    assert decision(denial) is Do.ASK
+    assert decision(other) is Do.ALLOW
+    assert decision() is Do.ALLOW
+
+
+@pytest.mark.parametrize(
+    ("do", "found"), [(Do.ALLOW, Do.ASK), (Do.ASK, Do.ASK), (Do.DENY, Do.DENY)]
+)
+def test_what_is_too_long_to_be_compared_is_never_allowed(do: Do, found: Do) -> None:
+    long = command("ls", *["a" * 1_000] * 1_000)
+    rule = Rule(tool="shell", do=do, match="*a" * 50)
+    policy = ToolPolicy(agent="main", approve={"shell": Approve.ALWAYS}, rules=(rule,))
+    began = time.thread_time()
+
+    assert decided(long, policy).do is found
+    assert time.thread_time() - began < 1
 
 
 # Grants.

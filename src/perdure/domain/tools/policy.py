@@ -71,17 +71,33 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     is_once: bool = False
 
 
-# Programs that start the program that their arguments name, so that a grant for their name would
-# be a grant for any program.
-_STARTERS: Final = frozenset(
+# Programs that run what another argument or a file says, so that a grant for their name would be a
+# grant for anything. Behind another program they hide a command as well, so they are looked for in
+# every place.
+_SHELLS: Final = frozenset(
     {
-        "ash", "bash", "busybox", "chroot", "cmd", "csh", "dash", "doas", "env", "eval", "exec",
-        "fish", "ionice", "ksh", "nice", "node", "nohup", "nsenter", "parallel", "perl", "php",
-        "powershell", "pwsh", "python", "python3", "ruby", "setsid", "sh", "ssh", "stdbuf", "su",
-        "sudo", "tcsh", "time", "timeout", "unshare", "watch", "xargs", "zsh",
+        "ash", "bash", "busybox", "csh", "dash", "doas", "env", "fish", "gosu", "ksh", "mksh",
+        "perl", "php", "pkexec", "powershell", "pwsh", "pypy", "python", "rbash", "rksh", "ruby",
+        "runuser", "setsid", "sh", "ssh", "su", "sudo", "tclsh", "tcsh", "toybox", "xargs", "zsh",
     }
 )  # fmt: skip
+# Other programs that start the program that their arguments name.
+_STARTERS: Final = _SHELLS | {
+    "at", "awk", "batch", "bun", "bunx", "bwrap", "chroot", "chrt", "cmd", "deno", "docker",
+    "eval", "exec", "expect", "fakeroot", "firejail", "flock", "gawk", "gdb", "ionice", "lua",
+    "luajit", "ltrace", "mawk", "nawk", "nice", "node", "nohup", "npx", "nsenter", "numactl",
+    "osascript", "parallel", "pipx", "podman", "prlimit", "proot", "rlwrap", "rscript", "screen",
+    "script", "setarch", "setpriv", "stdbuf", "strace", "systemd-run", "taskset", "time",
+    "timeout", "tmux", "unbuffer", "unshare", "uvx", "valgrind", "watch", "wish", "xvfb-run",
+}  # fmt: skip
+# Options by which other programs start one, such as `find`, `tar`, `rsync` and `git`.
+_STARTING: Final = (
+    "-exec", "-ok", "--exec", "--to-command", "--checkpoint-action", "--use-compress-program",
+    "--rsh", "--upload-pack", "--receive-pack",
+)  # fmt: skip
 _META: Final = frozenset(";|&$`<>(){}[]*?!#~\n\r\\\"'")
+# The most characters that are compared with the globs of rules.
+MATCHED_MAX: Final = 100_000
 
 
 def decision_about(
@@ -98,7 +114,7 @@ def decision_about(
     if ruled is not None and ruled.do is not Do.ASK:
         return Decision(do=ruled.do, why=f"a rule for {ruled.tool}")
     mode = policy.approve.get(traits.tool, _usual(traits))
-    if ruled is None and mode is Approve.NEVER:
+    if ruled is None and mode is Approve.NEVER and not _may_hide(traits, policy.rules):
         return Decision(do=Do.ALLOW, why="policy")
     is_once = ruled is None and mode is Approve.ONCE
     offer = offered(traits, policy.agent, arguments, is_any=is_once)
@@ -153,10 +169,29 @@ def starts_others(argv: Sequence[str]) -> bool:
     characters, or because it is a program that starts programs."""
     if not argv:
         return False
-    name = argv[0].rsplit("/", 1)[-1].lower()
     is_assignment = "=" in argv[0]  # the value may hold a path
-    is_starter = name.rstrip("0123456789.") in _STARTERS or name in _STARTERS
-    return is_starter or is_assignment or any(_META.intersection(each) for each in argv)
+    is_starter = _is_one_of(_STARTERS, argv[0])
+    return is_starter or is_assignment or any(map(_hides_one, argv))
+
+
+def _hides_one(word: str) -> bool:
+    """Tell whether a word of a command may hold or start another command."""
+    has_meta = bool(_META.intersection(word))
+    return has_meta or word.startswith(_STARTING) or _is_one_of(_SHELLS, word)
+
+
+def _is_one_of(programs: frozenset[str], word: str) -> bool:
+    """Tell whether a word names one of these programs, wherever it is and whatever its version."""
+    name = word.rsplit("/", 1)[-1].lower().removesuffix(".exe")
+    return name in programs or name.rstrip("0123456789.-") in programs
+
+
+def _may_hide(traits: CallTraits, rules: Sequence[Rule]) -> bool:
+    """Tell whether a command may start another one that a rule denies. What it would start is not
+    known, so people are asked also where they are never asked otherwise."""
+    return starts_others(traits.argv) and any(
+        rule.do is Do.DENY and rule.match and _names(rule, traits) for rule in rules
+    )
 
 
 def _ruled(traits: CallTraits, rules: Sequence[Rule]) -> Rule | None:
@@ -169,15 +204,21 @@ def _ruled(traits: CallTraits, rules: Sequence[Rule]) -> Rule | None:
 def _applies(rule: Rule, traits: CallTraits) -> bool:
     """Tell whether a rule is about this call. A rule that allows a command never reaches through
     another program that starts it."""
-    if not any(is_match(rule.tool, name) for name in traits.names):
+    if not _names(rule, traits):
         return False
     if rule.do is Do.ALLOW and starts_others(traits.argv):
         return False
     if not rule.match:
         return True
-    if traits.argv:
-        return any(is_match(rule.match, each) for each in _spellings(traits.argv))
-    return any(is_match(rule.match, path) for path in traits.paths)
+    texts = _spellings(traits.argv) if traits.argv else traits.paths
+    if any(len(text) > MATCHED_MAX for text in texts):
+        return rule.do is not Do.ALLOW  # it is too long to be compared, and may match
+    return any(is_match(rule.match, text) for text in texts)
+
+
+def _names(rule: Rule, traits: CallTraits) -> bool:
+    """Tell whether a rule names the tool of a call, or what the call does with it."""
+    return any(is_match(rule.tool, name) for name in traits.names)
 
 
 def _spellings(argv: Sequence[str]) -> list[str]:
