@@ -246,6 +246,9 @@ class NeutralAgent:
             yield AgentCall(id="the same each time", name=name, arguments=arguments)
         yield Stopped(reason=answer.reason)
 
+    def let_go(self, turn: TurnId) -> None:
+        return
+
     async def close(self) -> None:
         return
 

@@ -16,6 +16,7 @@ from perdure.agents.chat.manifest import ChatSettings
 from perdure.agents.chat.reasoning.efforts import with_own_thoughts
 from perdure.agents.chat.wire import ModelWire
 from perdure.domain.errors import Rejected
+from perdure.domain.ids import TurnId
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.prompt import ModelRequest, PromptMessage
 from perdure.domain.turn.stream import (
@@ -77,6 +78,9 @@ class ChatAgent:
             exchange.close()
         for event in _ending(exchange, request, self._settings.thinker):
             yield event
+
+    def let_go(self, turn: TurnId) -> None:
+        """Do nothing: no answer is under way between two calls."""
 
     async def close(self) -> None:
         await self._wire.close()

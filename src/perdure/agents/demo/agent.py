@@ -9,6 +9,7 @@ import msgspec
 from perdure.agents.demo.errands import errand_answer
 from perdure.agents.demo.manifest import DemoSettings
 from perdure.agents.demo.questions import AnswerPlan, QuestionSoFar, hear, plan
+from perdure.domain.ids import TurnId
 from perdure.domain.journal.model.usage import Usage
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
@@ -76,6 +77,9 @@ class DemoAgent:
             )
         yield AgentSpent(_usage(request, answer))
         yield _stopped(answer)
+
+    def let_go(self, turn: TurnId) -> None:
+        """Do nothing: no answer is under way between two calls."""
 
     async def close(self) -> None:
         """Do nothing: the agent holds no resources."""

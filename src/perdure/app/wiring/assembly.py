@@ -348,6 +348,7 @@ def _services(dependencies: NodeDependencies, common: Common) -> RunnerServices:
         turns=store.turns,
         grants=store.grants,
         effects=store.effects,
+        todos=store.todos,
         start=common.start,
         room=store.room,
         admission=common.admission,

@@ -164,6 +164,13 @@ def given_in(turn: Iterable[Recorded]) -> tuple[Attachment, ...]:
     return tuple(attachment for each in said for attachment in each.attachments)
 
 
+def has_acted(turn: Iterable[Recorded]) -> bool:
+    """Tell whether an agent has sent files, or used tools of its own, in these events."""
+    events = list(turn)
+    said = [r.event for r in events if isinstance(r.event, AssistantSaid)]
+    return any(call.is_agents for each in said for call in each.calls) or bool(given_in(events))
+
+
 def given_in_words(attachment: Attachment) -> str:
     """Describe a file that the agent has sent itself, so that the model knows of it later."""
     return f"{GIVEN}{file_name(attachment)}{_kind(attachment)}]"

@@ -26,6 +26,7 @@ from perdure.domain.journal.event import Event
 from perdure.domain.journal.model.options import NONE, Options
 from perdure.domain.journal.model.reach import AT_ONCE, Reach
 from perdure.domain.journal.model.thoughts import Thoughts
+from perdure.domain.journal.model.timings import UNTIMED, Timings
 from perdure.domain.journal.model.usage import Usage
 from perdure.domain.journal.question_events import (
     AnswerAwaited,
@@ -91,13 +92,15 @@ NO_TRAITS: Final = SenderTraits()
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a tool call as the model asked for it. `arguments` is the JSON text exactly as it
-    came. `is_callers`: the tool was brought by the program that asks, which also runs it."""
+    came. `is_callers`: the tool was brought by the program that asks, which also runs it.
+    `is_agents`: an external agent has run a tool of its own, and tells of it."""
 
     id: CallId
     name: str
     arguments: str
     repeat: Repeat = Repeat.ONCE
     is_callers: bool = False
+    is_agents: bool = False
 
 
 class Worded(Event, frozen=True, kw_only=True):
@@ -282,7 +285,9 @@ class TurnMoved(Event, frozen=True, kw_only=True):
 class TurnSettled(Event, frozen=True, kw_only=True):
     """Records that a turn ended. `prefix_break` says why the request did not begin with the bytes
     of the one before it, and is empty if it did. `cost` is in millionths of the currency that
-    prices are given in. `reach` says what it took to get an answer from an agent."""
+    prices are given in. `reach` says what it took to get an answer from an agent. `agent_session`
+    is the session of its own in which the agent holds everything up to here, if it keeps one, and
+    `timings` are where its time went."""
 
     turn: TurnId
     outcome: Outcome
@@ -293,6 +298,8 @@ class TurnSettled(Event, frozen=True, kw_only=True):
     cost: int = 0
     prefix_break: str = ""
     reach: Reach = AT_ONCE
+    agent_session: str = ""
+    timings: Timings = UNTIMED
 
 
 class MessageJoined(Worded, frozen=True, kw_only=True):

@@ -183,8 +183,9 @@ def open_calls(events: Sequence[AnyEvent]) -> tuple[ToolCall, ...]:
 
 
 def our_open_calls(events: Sequence[AnyEvent]) -> tuple[ToolCall, ...]:
-    """Return the open calls that run here, in their order."""
-    return tuple(call for call in open_calls(events) if not call.is_callers)
+    """Return the open calls that run here, in their order: not those of tools that the caller or
+    the agent itself runs."""
+    return tuple(call for call in open_calls(events) if not call.is_callers and not call.is_agents)
 
 
 def started_calls(events: Sequence[AnyEvent]) -> set[CallId]:

@@ -7,8 +7,10 @@ exactly one `Stopped`, and only the provider's own finish marker makes that a su
 import msgspec
 
 from perdure.domain.journal.model.thoughts import Thoughts
+from perdure.domain.journal.model.timings import Timings
 from perdure.domain.journal.model.usage import Usage
 from perdure.domain.outcomes import Refused, StopReason
+from perdure.domain.tools.todo import TodoItem
 
 
 class AgentText(msgspec.Struct, frozen=True):
@@ -46,6 +48,44 @@ class AgentCall(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str
 
 
+class AgentBegan(msgspec.Struct, frozen=True, kw_only=True):
+    """Says that the agent has begun to use a tool of its own. People who watch are told."""
+
+    id: str
+    name: str
+    arguments: str = ""
+
+
+class AgentActed(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what the agent has done with a tool of its own: the whole call, and what came of it. It
+    is journalled at its place in the answer."""
+
+    id: str
+    name: str
+    arguments: str
+    text: str
+    has_failed: bool = False
+
+
+class AgentPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what the agent plans to do. It takes the place of the plan before it."""
+
+    items: tuple[TodoItem, ...]
+
+
+class AgentKept(msgspec.Struct, frozen=True, kw_only=True):
+    """Says that the agent keeps a session of its own under this name, and that it holds everything
+    up to the end of this answer. A later turn may go on there."""
+
+    session: str
+
+
+class AgentTimed(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds where the time went since the turn's first call of the agent."""
+
+    timings: Timings
+
+
 class AgentSpent(msgspec.Struct, frozen=True):
     """Holds what the model call has used."""
 
@@ -75,4 +115,17 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""
 
 
-AgentEvent = AgentText | AgentFile | Thinking | AgentThoughts | AgentCall | AgentSpent | Stopped
+AgentEvent = (
+    AgentText
+    | AgentFile
+    | Thinking
+    | AgentThoughts
+    | AgentCall
+    | AgentBegan
+    | AgentActed
+    | AgentPlan
+    | AgentKept
+    | AgentTimed
+    | AgentSpent
+    | Stopped
+)

@@ -63,11 +63,13 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """Says how far a tool call is. It is shown as it comes, and stored nowhere."""
+    """Says how far a tool call is. It is shown as it comes, and stored nowhere. `name` is set if
+    the call is not in the journal yet, because an external agent makes it by itself."""
 
     turn: TurnId
     call: str
     text: str
+    name: str = ""
 
 
 class ToolNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

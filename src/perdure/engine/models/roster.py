@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from perdure.domain.errors import Rejected
+from perdure.domain.ids import TurnId
 from perdure.domain.journal.model.options import Options
 from perdure.domain.people.menu import AgentOffer, OfferedTool
 from perdure.domain.people.prices import Tariff
@@ -173,6 +174,11 @@ class Roster:
         finally:
             self._at_work.subtract(_agents(seats))
             await self._let_go()
+
+    def let_go(self, turn: TurnId) -> None:
+        """Tell all agents that nobody waits for a turn any more."""
+        for agent in {*_agents(self.seats), *self._retired}:
+            agent.let_go(turn)
 
     async def _let_go(self) -> None:
         """Close the replaced agents that no turn uses any more. They leave the set first: closing

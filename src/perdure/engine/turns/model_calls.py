@@ -17,14 +17,16 @@ import structlog
 
 from perdure.domain.errors import Corrupt
 from perdure.domain.ids import CallId, MessageId
-from perdure.domain.journal.attachments import given_in
+from perdure.domain.journal.attachments import has_acted
 from perdure.domain.journal.events import (
+    AnyEvent,
     AssistantSaid,
     Attachment,
     ToolCall,
 )
 from perdure.domain.journal.model.reach import AT_ONCE
 from perdure.domain.journal.model.thoughts import Thoughts
+from perdure.domain.journal.model.timings import UNTIMED, Timings
 from perdure.domain.journal.model.usage import Usage
 from perdure.domain.journal.session_events import WindowExceeded
 from perdure.domain.kinds import TurnKind
@@ -37,11 +39,16 @@ from perdure.domain.turn.overflow import refusal_of, room_sought
 from perdure.domain.turn.recovery import acknowledgements
 from perdure.domain.turn.spent import Spent
 from perdure.domain.turn.stream import (
+    AgentActed,
+    AgentBegan,
     AgentCall,
     AgentFile,
+    AgentKept,
+    AgentPlan,
     AgentSpent,
     AgentText,
     AgentThoughts,
+    AgentTimed,
     Stopped,
     Thinking,
 )
@@ -54,6 +61,7 @@ from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.runner_services import RunnerServices
 from perdure.engine.turns.scribe import Scribe
 from perdure.engine.turns.step import ModelStep, room_left
+from perdure.engine.turns.tools.agent_reports import AgentReports
 from perdure.ports.turns.tools import Tools
 from perdure.ports.turns.turns import Claimed
 from perdure.ports.turns.wakes import Topic
@@ -67,6 +75,14 @@ class _Asked:
 
     calls: list[ToolCall] = field(default_factory=list)
     thoughts: Thoughts | None = None
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Collects what an agent says of a session of its own."""
+
+    session: str = ""
+    timings: Timings = UNTIMED
 
 
 class _OneCall(Protocol):
@@ -100,6 +116,7 @@ class ModelCalls:
         untold = claimed.telling.interruptions
         self._acknowledgements = tuple(acknowledgements(ledger.lease.turn, untold))
         self._tools: dict[str, Tools] = {}
+        self._reports = AgentReports(services, claimed, ledger)
         self.prompted: Prompted | None = None
         self.spending = Spending()
         self.context_tokens = 0
@@ -221,10 +238,11 @@ class ModelCalls:
         calls: tuple[ToolCall, ...] = (),
         attachments: tuple[Attachment, ...] = (),
         thoughts: Thoughts | None = None,
+        then: Sequence[AnyEvent] = (),
     ) -> None:
         """Append a final message to the journal, with its files, and with its calls and the
-        thoughts that led to them. If the process dies from here on, the next attempt can give the
-        thoughts back beside the calls."""
+        thoughts that led to them; `then` follows it. If the process dies from here on, the next
+        attempt can give the thoughts back beside the calls."""
         lease = self._ledger.lease
         said = AssistantSaid(
             turn=lease.turn,
@@ -238,19 +256,30 @@ class ModelCalls:
         # If no flush has stored the acknowledgements, the scribe still has them, and this message
         # stores them. Later messages of the attempt carry none.
         self._acknowledgements = ()
-        await self._ledger.append([*scribe.acknowledgements, said], origin=self._origin())
+        await self._ledger.append([*scribe.acknowledgements, said, *then], origin=self._origin())
 
-    async def _give(self, scribe: Scribe, file: AgentFile, scribbling: asyncio.TaskGroup) -> Scribe:
-        """Store a file at its place in the answer: the text before it becomes a final message with
-        the file, and a new message begins. Returns the scribe to continue with. If the file is not
-        kept, the text says why."""
-        given = await self._services.files.take(
-            file, self.claimed.principal, so_far=self._ledger.events
-        )
-        if isinstance(given, str):
-            scribe.add(given)
-            return scribe
-        await self._say(scribe, await scribe.finish(), attachments=(given,))
+    async def _insert(
+        self,
+        scribe: Scribe,
+        event: AgentFile | AgentActed,
+        measure: Measure,
+        scribbling: asyncio.TaskGroup,
+    ) -> Scribe:
+        """Write down a file, or what the agent did with a tool of its own, at its place in the
+        answer: the text before it becomes a final message with it, and a new message begins.
+        Returns the scribe to continue with. If a file is not kept, the text says why."""
+        if isinstance(event, AgentActed):
+            measure.add(event.name + event.arguments)
+            call, ended = await self._reports.taken(event)
+            await self._say(scribe, await scribe.finish(), calls=(call,), then=ended)
+        else:
+            given = await self._services.files.take(
+                event, self.claimed.principal, so_far=self._ledger.events
+            )
+            if isinstance(given, str):
+                scribe.add(given)
+                return scribe
+            await self._say(scribe, await scribe.finish(), attachments=(given,))
         self.scribe = self.new_scribe(scribbling)
         return self.scribe
 
@@ -311,6 +340,7 @@ class ModelCalls:
         if isinstance(prompted, Stopped):
             return ModelStep(stopped=prompted, seat=seat, scribe=scribe)
         asked = _Asked()
+        kept = _Kept()
         known = len(self._ledger.events)
         measure = Measure(self._room)
         stopped = Stopped(reason=StopReason.AGENT_ERROR, detail="the agent ended without a word")
@@ -323,16 +353,14 @@ class ModelCalls:
                 match event:
                     case AgentText(text=text):
                         scribe.add(measure.text(text))
-                    case AgentFile() as file:
-                        scribe = await self._give(scribe, file, scribbling)
-                    case Thinking():
-                        self._thinks()
+                    case AgentFile() | AgentActed():
+                        scribe = await self._insert(scribe, event, measure, scribbling)
                     case AgentThoughts() | AgentCall():
                         self._take(event, seat, asked, measure)
-                    case AgentSpent(usage=usage):
-                        self._spent(seat, usage)
                     case Stopped():
                         stopped = event
+                    case _:
+                        await self._note(event, seat, kept)
                 if measure.excess:
                     stopped = Stopped(reason=StopReason.ANSWER_EXCEEDED, detail=measure.excess)
                     asked = _Asked()
@@ -346,8 +374,31 @@ class ModelCalls:
             text=text,
             calls=tuple(asked.calls),
             thoughts=asked.thoughts,
-            has_given=any(given_in(self._ledger.events[known:])),
+            has_given=has_acted(self._ledger.events[known:]),
+            agent_session=kept.session,
+            timings=kept.timings,
         )
+
+    async def _note(
+        self,
+        event: Thinking | AgentSpent | AgentBegan | AgentPlan | AgentKept | AgentTimed,
+        seat: Seat,
+        kept: "_Kept",
+    ) -> None:
+        """Take what an agent tells beside its answer."""
+        match event:
+            case Thinking():
+                self._thinks()
+            case AgentSpent(usage=usage):
+                self._spent(seat, usage)
+            case AgentBegan():
+                self._reports.began(event)
+            case AgentPlan():
+                await self._reports.plan(event)
+            case AgentKept(session=session):
+                kept.session = session
+            case AgentTimed(timings=timings):
+                kept.timings = timings
 
     def _take(
         self, event: AgentThoughts | AgentCall, seat: Seat, asked: _Asked, measure: Measure

@@ -54,7 +54,7 @@ class TurnPump:
         self._poll_s = poll_s
         self._bus = bus
         self._waiter = bus.waiter(Topic.TURNS)
-        bus.listen(Topic.ENDED, lambda turn: self.abandon(TurnId(str(turn))))
+        bus.listen(Topic.ENDED, lambda turn: self._turn_was_ended(TurnId(str(turn))))
         bus.listen(Topic.STEERED, lambda turn: self.steer(TurnId(str(turn))))
         self._watch = ClockWatch(services.clock)
         self._running: dict[TurnId, tuple[Runner, asyncio.Task[None]]] = {}
@@ -270,6 +270,12 @@ class TurnPump:
         self._note_idle()
         if runner.leaves_more or self._is_full or self._reaper.is_holding_back:
             self._waiter.wake()
+
+    def _turn_was_ended(self, turn: TurnId) -> None:
+        """End all work on a turn that another transaction has ended, also if it waited for a person
+        while an agent was in the middle of its answer."""
+        self.abandon(turn)
+        self._services.roster.let_go(turn)
 
     def abandon(self, turn: TurnId) -> None:
         """End the work on a turn at once, because another transaction has ended the turn."""

@@ -103,6 +103,7 @@ class Runner:
         self._known = TurnFacts(refusal=refusal, steps_max=services.limits.steps_max)
         self._last: ModelStep | None = None  # the model call whose answer ends the turn
         self.interruption: tuple[Interruption, NodeRequest] | None = None
+        self._awaits_people = False
         self.is_lost = False  # the failure itself could not be stored
         self.is_parked = False  # the interruption is stored, and the next start continues
         self.leaves_more = True  # the session's next turn may be claimable after us
@@ -124,6 +125,9 @@ class Runner:
             if self.interruption is None:
                 raise
             await self._interrupt(*self.interruption)
+        finally:
+            if not self._awaits_people:
+                self._services.roster.let_go(self._lease.turn)
 
     async def _run_unless_fenced(self) -> None:
         try:
@@ -176,8 +180,10 @@ class Runner:
         self._known = msgspec.structs.replace(self._known, questions=questions)
 
     async def _ask_people(self, questions: Sequence[AnswerAwaited]) -> None:
-        """End the attempt with questions. The turn goes on when all of them are answered."""
+        """End the attempt with questions. The turn goes on when all of them are answered, and so
+        does an answer that an agent is in the middle of."""
         await self._ledger.wait(questions, spent=self._model.spent)
+        self._awaits_people = True
         self._services.wakes.publish(Topic.QUESTIONS)
         self._services.wakes.publish(Topic.OUTBOX)
 

@@ -24,6 +24,7 @@ from perdure.ports.records.history import Conversations
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.questions import Effects, Grants
 from perdure.ports.turns.room import ContextRoom
+from perdure.ports.turns.todos import Todos
 from perdure.ports.turns.turns import Turns
 from perdure.ports.turns.wakes import Wakes
 
@@ -53,6 +54,7 @@ class RunnerServices(msgspec.Struct, frozen=True, kw_only=True):
     turns: Turns
     grants: Grants
     effects: Effects
+    todos: Todos
     start: Start
     room: ContextRoom
     admission: Admission

@@ -11,6 +11,7 @@ from perdure.domain.journal.events import (
     TurnQueued,
 )
 from perdure.domain.journal.model.thoughts import Thoughts
+from perdure.domain.journal.model.timings import UNTIMED, Timings
 from perdure.domain.journal.model.usage import Usage
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
@@ -38,7 +39,8 @@ def room_left(bounds: Bounds, events: Iterable[Recorded]) -> AnswerRoom:
 
 class ModelStep(msgspec.Struct, kw_only=True):
     """Holds what one model call gave. `text` belongs to the message that was being written when the
-    call ended. `has_given` is True if the call gave files, which the journal holds already."""
+    call ended. `has_given` is True if the call gave files or used tools of the agent's own, which
+    the journal holds already."""
 
     stopped: Stopped
     seat: Seat
@@ -47,6 +49,8 @@ class ModelStep(msgspec.Struct, kw_only=True):
     calls: tuple[ToolCall, ...] = ()
     thoughts: Thoughts | None = None
     has_given: bool = False
+    agent_session: str = ""
+    timings: Timings = UNTIMED
 
     @property
     def has_spoken(self) -> bool:
@@ -105,5 +109,7 @@ class ModelStep(msgspec.Struct, kw_only=True):
             text=self.text,
             calls=self.calls,
             attachments=queued.files,
+            agent_session=self.agent_session,
+            timings=self.timings,
             acknowledgements=self.scribe.acknowledgements if is_reached and is_asked else (),
         )

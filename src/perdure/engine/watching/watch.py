@@ -316,7 +316,7 @@ class _ConversationWatch:
             case Delta():
                 return self._take_delta(item)
             case ToolProgress(turn=turn, call=call, text=text):
-                name = self.calls.get(call, "")
+                name = self.calls.get(call, item.name)
                 news = ToolNews(turn=turn, call=call, name=name, state="progress", text=text)
                 return [(self.now(), news)]
             case _:

@@ -77,5 +77,10 @@ class Agent(Protocol):
         connection.
         """
 
+    def let_go(self, turn: TurnId) -> None:
+        """Note that nobody waits for a turn any more. An answer may stay under way after `run` has
+        ended with calls of tools, and `run` for the same turn then goes on with it; from here on it
+        is cancelled. Called for every turn that does not wait for a person, and never awaited."""
+
     async def close(self) -> None:
         """Close the agent's connections."""

@@ -24,6 +24,7 @@ from perdure.domain.journal.events import (
     ToolCall,
 )
 from perdure.domain.journal.model.reach import AT_ONCE, Reach
+from perdure.domain.journal.model.timings import UNTIMED, Timings
 from perdure.domain.journal.model.usage import Usage
 from perdure.domain.journal.question_events import AnswerAwaited
 from perdure.domain.outcomes import Interruption, NodeRequest, Outcome
@@ -101,7 +102,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     was asked. `asked` is the origin of the last request. `reach` says what it took to get an
     answer. `note` is told to people after the reply, unless a part of the reply tells it.
     `choices` are commands to offer as buttons under the reply. `left_out` is what later requests
-    leave out, because the model's server has refused it."""
+    leave out, because the model's server has refused it. `agent_session` is the session that the
+    agent itself keeps, and `timings` are where its time went."""
 
     outcome: Outcome
     reason: str
@@ -125,6 +127,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     choices: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    agent_session: str = ""
+    timings: Timings = UNTIMED
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):

@@ -86,6 +86,9 @@ class ScriptedAgent:
         for event in self._rule(request):
             yield event
 
+    def let_go(self, turn: TurnId) -> None:
+        return
+
     async def close(self) -> None:
         return
 

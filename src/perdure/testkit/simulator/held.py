@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
+from perdure.domain.ids import TurnId
 from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import CallEnding, Repeat
 from perdure.domain.prompt.prompt import ModelRequest, PromptMessage
@@ -26,6 +27,9 @@ class HeldAgent:
 
     def encode(self, message: PromptMessage) -> bytes:
         return self._world.agent.encode(message)
+
+    def let_go(self, turn: TurnId) -> None:
+        self._world.agent.let_go(turn)
 
     async def close(self) -> None:
         await self._world.agent.close()

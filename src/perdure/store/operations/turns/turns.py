@@ -209,6 +209,8 @@ def _last_events(
             cost=settlement.cost + earlier.cost,
             prefix_break=settlement.prefix_break,
             reach=settlement.reach,
+            agent_session=settlement.agent_session,
+            timings=settlement.timings,
         )
     )
     events += steps_aside([*known, *events])
