@@ -75,7 +75,7 @@ class Node:
         """Return what the agent that answers under this name may do, and why not the rest."""
         names = [seat.name for seat in self.roster.seats]
         chosen = agent if agent in names else self.roster.default
-        return list(self.roster.candidates(chosen)[0].offer.tools)
+        return list(self.roster.candidates(chosen)[0].list_tools())
 
     def platforms(self) -> list[PlatformView]:
         return self._receivers.views()

@@ -1,7 +1,7 @@
 """Describes what this gateway offers at present. The code that accepts messages and takes commands
 needs it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -28,8 +28,8 @@ class AgentOffer(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what commands need to know about an agent. `keep_tokens`: how many tokens of the newest
     turns a compaction leaves as they are. `compact_agent` writes its summaries; if empty, the agent
     does so itself. `model` is the name of its model, if it has one, and `context_tokens` the size
-    of that model's window. `reasoning` is how much it reasons by its configuration. `tools` say
-    what it may do, and why not the rest."""
+    of that model's window. `reasoning` is how much it reasons by its configuration. `list_tools`
+    returns what it may do, and why not the rest; few messages ask for it."""
 
     has_memory: bool = False
     keep_tokens: int = 25_000
@@ -37,7 +37,7 @@ class AgentOffer(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     context_tokens: int = 0
     reasoning: str = ""
-    tools: tuple[OfferedTool, ...] = ()
+    list_tools: Callable[[], tuple[OfferedTool, ...]] = tuple
 
 
 class Menu(msgspec.Struct, frozen=True, kw_only=True):

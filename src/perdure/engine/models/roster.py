@@ -74,8 +74,12 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
             model=self.model,
             context_tokens=self.context_tokens,
             reasoning=self.reasoning,
-            tools=(*offered_tools(self.tools.offers(), self.policy), *self.missing_tools),
+            list_tools=self.list_tools,
         )
+
+    def list_tools(self) -> tuple[OfferedTool, ...]:
+        """Return what the agent may do, and why not the rest."""
+        return (*offered_tools(self.tools.offers(), self.policy), *self.missing_tools)
 
 
 def offered_tools(offers: Iterable[ToolOffer], policy: ToolPolicy) -> Iterator[OfferedTool]:

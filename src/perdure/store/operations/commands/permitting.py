@@ -224,7 +224,7 @@ def tools(context: TurnContext, given: Given) -> Op[CommandResult]:
     yield from ()
     offer = context.menu.offer(context.place.agent)
     name = context.menu.answering(context.place.agent)
-    lines = [f"{each.name}  {each.told}" for each in offer.tools]
+    lines = [f"{each.name}  {each.told}" for each in offer.list_tools()]
     if not lines:
         return CommandResult(f"{name} has no tools.")
     return CommandResult("\n".join([f"What {name} may do here:", *lines]))
