@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from perdure.app.children.children import LaunchedChildren
 from perdure.app.config.environment import home_folder, home_token, prepare_home
 from perdure.app.config.loading import (
     AcpAgent,
@@ -30,9 +31,13 @@ from perdure.app.config.loading import (
 )
 from perdure.app.config.toml_positions import Positions
 from perdure.app.config.tool_checks import check_folders
-from perdure.app.config.values import FILE_ACTS, FILES
+from perdure.app.config.values import FILE_ACTS, FILES, SHELL, SHELL_ACTS
 from perdure.domain.errors import Rejected
 from perdure.tools.builtin.files.tool import FilesTool
+from perdure.tools.shell import sandbox
+from perdure.tools.shell.jobs import ShellJobs
+from perdure.tools.shell.settings import ShellSettings
+from perdure.tools.shell.tool import ShellTool
 
 CHAT = '[agents.main]\nkind = "chat"\nmodel = "m"\n'
 KEY = "whsec_" + base64.b64encode(bytes(32)).decode()
@@ -288,7 +293,7 @@ def test_a_configuration_error_is_a_rejection() -> None:
         (
             f"{CHAT}tools = ['browser']",
             4,
-            "valid tools: memory, sessions, todo, files, ask, schedule, send",
+            "valid tools: memory, sessions, todo, files, shell, ask, schedule, send",
         ),
         (f"{CHAT}tools = ['memory',\n'files']", 5, 'names "files", which has no folder; add'),
         (f"{CHAT}[agents.main.approve]\nmemry = 'always'", 5, 'did you mean "memory"?'),
@@ -301,7 +306,7 @@ def test_a_configuration_error_is_a_rejection() -> None:
         (
             f"{CHAT}[[agents.main.rules]]\ntool = 'memory'\ndo = 'deny'\nmatch = '/x'",
             7,
-            'calls of "memory" are not about a path; leave it out',
+            'calls of "memory" are about no path and no command; leave it out',
         ),
         ("[tools.files]\nroots = ['/a',\n'work']", 3, 'must be a whole path such as "/srv/work"'),
         (f"{CHAT}command = ['x']", 4, 'unknown key "command" in [agents.main]'),
@@ -740,6 +745,65 @@ def test_a_rule_that_may_match_is_taken(tool: str) -> None:
 def test_the_names_that_rules_may_use_are_those_of_the_tools(tmp_path: Path) -> None:
     names = {name for each in FilesTool([tmp_path]).kinds() for name in each.names}
     assert names == {FILES, *FILE_ACTS}
+
+
+SHELL_RULE = """
+tools = ["shell"]
+[[agents.main.rules]]
+tool = "{tool}"
+match = "git status*"
+do = "allow"
+[tools.shell]
+roots = ["/srv"]
+"""
+
+
+@pytest.mark.parametrize("tool", ["shell", "shell.run", "shell.*", "sh*"])
+def test_a_rule_may_match_the_words_of_a_command(tool: str) -> None:
+    (rule,) = read(CHAT + SHELL_RULE.format(tool=tool)).agents["main"].rules
+    assert (rule.tool, rule.match) == (tool, "git status*")
+
+
+def test_a_rule_that_matches_no_command_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r'calls of "shell\.log" are about no path and no command'
+    ):
+        read(CHAT + SHELL_RULE.format(tool="shell.log"))
+
+
+def test_the_names_that_rules_may_use_are_those_of_shell_too(tmp_path: Path) -> None:
+    settings = ShellSettings(roots=(tmp_path,))
+    tool = ShellTool(settings, LaunchedChildren(), ShellJobs())
+    names = {name for each in tool.kinds() for name in each.names}
+    assert names == {SHELL, *SHELL_ACTS}
+
+
+@pytest.mark.parametrize("where", ["same", "above", "below", "link"])
+def test_commands_never_reach_the_home(tmp_path: Path, where: str) -> None:
+    home, apart = tmp_path / "home", tmp_path / "apart"
+    (home / "deep").mkdir(parents=True)
+    apart.mkdir()
+    (tmp_path / "link").symlink_to(home)
+    places = {"same": home, "above": tmp_path, "below": home / "deep", "link": tmp_path / "link"}
+    path = home / "perdure.toml"
+    path.write_text(f"[tools.shell]\nroots = ['{places[where]}']\n")
+    with pytest.raises(ConfigError, match=r":2: .*would reach the gateway's home"):
+        check_folders(read(path.read_text(), home=home), path)
+    path.write_text(f"[tools.shell]\nroots = ['{apart}']\n")
+    check_folders(read(path.read_text(), home=home), path)
+
+
+def test_a_home_among_the_folders_of_the_system_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, apart = tmp_path / "usr" / "home", tmp_path / "apart"
+    home.mkdir(parents=True)
+    apart.mkdir()
+    monkeypatch.setattr(sandbox, "SYSTEM_FOLDERS", (str(tmp_path / "usr"),))
+    path = home / "perdure.toml"
+    path.write_text(f"[tools.shell]\nroots = ['{apart}']\n")
+    with pytest.raises(ConfigError, match="commands can read the gateway's home"):
+        check_folders(read(path.read_text(), home=home), path)
 
 
 def test_a_folder_that_cannot_be_used_is_named_with_its_line(tmp_path: Path) -> None:

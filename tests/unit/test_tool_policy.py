@@ -234,6 +234,25 @@ def test_a_denial_may_name_commands_by_their_program_wherever_it_is(
     assert (decided(command(*argv), policy).do is Do.DENY) is is_meant
 
 
+@pytest.mark.parametrize(
+    ("glob", "argv", "is_meant"),
+    [
+        ("git status*", ("git", "status", "-s"), True),
+        ("/usr/bin/git *", ("/usr/bin/git", "log"), True),
+        ("git status*", ("/srv/garden/git", "status"), False),
+        ("git status*", ("./git", "status"), False),
+        ("git *", ("git", "log", "--format=$(id)"), False),
+        ("git *", ("sh", "-c", "git log"), False),
+    ],
+)
+def test_a_rule_that_allows_a_program_means_the_one_on_the_search_path(
+    glob: str, argv: tuple[str, ...], is_meant: bool
+) -> None:
+    policy = ToolPolicy(agent="main", rules=(Rule(tool="shell", do=Do.ALLOW, match=glob),))
+
+    assert (decided(command(*argv), policy).do is Do.ALLOW) is is_meant
+
+
 def test_a_rule_with_a_match_says_nothing_of_calls_without_path_and_command() -> None:
     policy = ToolPolicy(agent="main", rules=(Rule(tool="mail", do=Do.ALLOW, match="**"),))
 
@@ -360,6 +379,15 @@ def test_a_grant_for_a_command_covers_exactly_this_command() -> None:
     assert decided(command("git", "push"), None, grant).why == grant.id
     for other in (("git",), ("git", "push", "-f"), ("git push",), ("/usr/bin/git", "push")):
         assert decided(command(*other), None, grant).do is Do.ASK
+
+
+def test_a_grant_for_a_command_covers_it_in_its_folder_and_with_its_input() -> None:
+    there = '{"argv": ["make"], "cwd": "a"}'
+    grant = granted(offered(command("make"), "main", there))
+
+    assert decided(command("make"), None, grant, arguments=there).do is Do.ALLOW
+    for other in ('{"argv": ["make"], "cwd": "b"}', '{"argv": ["make"], "cwd": "a", "input": "x"}'):
+        assert decided(command("make"), None, grant, arguments=other).do is Do.ASK
 
 
 def test_a_grant_for_a_file_covers_this_act_on_this_file() -> None:

@@ -19,7 +19,6 @@ from typing import Final
 import msgspec
 import structlog
 
-from perdure.app.children import launcher
 from perdure.app.children.environment import child_environment
 from perdure.domain.errors import NO_FILES, OUT_OF_FILES, OUT_OF_FILES_CODE, Rejected, Transient
 from perdure.ports.system.children import Child, ChildEnd, ChildProgram
@@ -33,6 +32,8 @@ START_S: Final = 20.0
 # What the launcher may take to end everything after it was asked: its own grace, and the kill.
 KILL_S: Final = 3.0
 _REPORT_MAX: Final = 8192
+# Run as a program of its own, and never imported here: it would cost every start some time.
+_LAUNCHER: Final = str(Path(__file__).with_name("launcher.py"))
 log = structlog.get_logger("children")
 
 
@@ -69,6 +70,8 @@ class LaunchedChildren:
             "argv": list(program.argv),
             "env": environment,
             "cwd": program.cwd or folder,
+            "is_merged": program.is_merged,
+            "is_wrapper": program.is_wrapper,
         }
         child = LaunchedChild(folder, hear or _hear_nothing, self._running.discard)
         # Known from before the process exists: a stop that comes now must end it too.
@@ -115,7 +118,7 @@ class LaunchedChild:
         ours.settimeout(0)
         try:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", launcher.__file__, str(theirs.fileno()),
+                sys.executable, "-I", "-S", _LAUNCHER, str(theirs.fileno()),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

@@ -125,6 +125,8 @@ def become(spec: dict[str, Any]) -> None:
             allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.setrlimit(limit, (allowed, allowed))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if spec["is_merged"]:
+        os.dup2(1, 2)
     os.chdir(spec["cwd"])
     os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
 
@@ -162,12 +164,23 @@ class Watch:
     def _ask(self, word: bytes) -> None:
         """Do what the gateway asks: end the program, at once if the gateway itself is gone."""
         if word:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._pid, signal.SIGTERM)
+            self._ask_to_end()
             until = time.monotonic() + GRACE_S
             while time.monotonic() < until and self._is_alive():
                 select.select([self._woken], [], [], 0.05)
         kill_all(self._pid)
+
+    def _ask_to_end(self) -> None:
+        """Ask the program's group to end. A wrapper would die of it at once, and take what runs
+        inside of it along before that has put its things in order."""
+        if self._spec["is_wrapper"] and has_proc():
+            for pid in descendants(os.getpid()):
+                if pid != self._pid:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGTERM)
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._pid, signal.SIGTERM)
 
     def _is_alive(self) -> bool:
         """Tell whether the program itself still runs."""

@@ -17,6 +17,8 @@ from perdure.app.config.values import (
     FILES,
     MCP,
     RESULT,
+    SHELL,
+    SHELL_ACTS,
     TOOLS,
     TOOLS_TO_COME,
     AgentConfig,
@@ -26,9 +28,8 @@ from perdure.app.config.values import (
 from perdure.domain.tools.globs import is_match
 
 _Finding = tuple[KeyPath, str]
-_FOLDERS: Final[KeyPath] = ("tools", "files", "roots")
-# The names of calls that are about a path, so that a rule can match it.
-_WITH_PATHS: Final = (FILES, *FILE_ACTS)
+# The names of calls that are about a path or a command, so that a rule can match it.
+_WITH_MATCH: Final = (FILES, *FILE_ACTS, SHELL, SHELL_ACTS[0])
 
 
 def tool_findings(config: Config, name: str, agent: AgentConfig) -> Iterator[_Finding]:
@@ -48,17 +49,24 @@ def tool_findings(config: Config, name: str, agent: AgentConfig) -> Iterator[_Fi
 
 def folder_findings(config: Config) -> Iterator[_Finding]:
     """Yield a complaint for each folder whose path depends on where the gateway was started."""
-    for index, root in enumerate(config.tools.files.roots):
-        at = (*_FOLDERS, index)
-        if not root.startswith(("/", "~")):
-            rule = 'must be a whole path such as "/srv/work" or "~/work"'
-            yield at, f"{key_text(at)} {rule}, not {in_quotes(root)}"
+    for tool, roots in _roots(config).items():
+        for index, root in enumerate(roots):
+            at: KeyPath = ("tools", tool, "roots", index)
+            if not root.startswith(("/", "~")):
+                rule = 'must be a whole path such as "/srv/work" or "~/work"'
+                yield at, f"{key_text(at)} {rule}, not {in_quotes(root)}"
+
+
+def _roots(config: Config) -> dict[str, tuple[str, ...]]:
+    """Return the folders of each tool that works in folders."""
+    return {FILES: config.tools.files.roots, SHELL: config.tools.shell.roots}
 
 
 def check_folders(config: Config, path: Path) -> None:
-    """Refuse folders that the tool `files` cannot use, with the line that names them. `path` is the
-    configuration file. Raises `ConfigError`."""
-    found = list(_unusable(config.tools.files.roots))
+    """Refuse folders that the tools cannot use, with the line that names them. `path` is the
+    configuration file, in the gateway's home. Raises `ConfigError`."""
+    found = [each for tool, roots in _roots(config).items() for each in _unusable(tool, roots)]
+    found += _around_home(config.tools.shell.roots, path.parent)
     if found:
         positions = Positions(path.read_text(encoding="utf-8-sig"))
         raise ConfigError(
@@ -66,11 +74,11 @@ def check_folders(config: Config, path: Path) -> None:
         )
 
 
-def _unusable(roots: Sequence[str]) -> Iterator[_Finding]:
+def _unusable(tool: str, roots: Sequence[str]) -> Iterator[_Finding]:
     """Yield why folders cannot be used: one is missing, or is inside of another one."""
     usable: list[Path] = []
     for index, root in enumerate(roots):
-        at = (*_FOLDERS, index)
+        at: KeyPath = ("tools", tool, "roots", index)
         try:
             folder = Path(root).expanduser().resolve(strict=True)
         except (OSError, RuntimeError) as error:
@@ -85,6 +93,24 @@ def _unusable(roots: Sequence[str]) -> Iterator[_Finding]:
         usable.append(folder)
 
 
+def _around_home(roots: Sequence[str], path: Path) -> Iterator[_Finding]:
+    """Yield a complaint for each folder in which commands would reach the gateway's own files."""
+    if not roots:
+        return
+    from perdure.tools.shell.sandbox import SYSTEM_FOLDERS  # noqa: PLC0415 - only who needs it
+
+    home = path.resolve()
+    for index, root in enumerate(roots):
+        at: KeyPath = ("tools", SHELL, "roots", index)
+        folder = Path(root).expanduser().resolve()
+        if folder.is_relative_to(home) or home.is_relative_to(folder):
+            why = f"cannot be used: with {root} commands would reach the gateway's home {home}"
+            yield at, f"{why}, where its keys are; name a folder apart from it"
+    if any(home.is_relative_to(Path(folder).resolve()) for folder in SYSTEM_FOLDERS):
+        why = f"cannot be used: commands can read the gateway's home {home}, where its keys are"
+        yield ("tools", SHELL, "roots"), f"{why}; move the home out of the folders of the system"
+
+
 def _listed(config: Config, tool: str, path: KeyPath) -> Iterator[_Finding]:
     """Yield a complaint if an agent's tool is unknown, is on a tool server that is not configured,
     or has no folder to work in."""
@@ -97,9 +123,9 @@ def _listed(config: Config, tool: str, path: KeyPath) -> Iterator[_Finding]:
         known = [*TOOLS, *TOOLS_TO_COME, *_servers(config)]
         advice = instead(tool, known, noun="tools")
         yield path, f"{key_text(path)} names the unknown tool {in_quotes(tool)}; {advice}"
-    elif tool == FILES and not config.tools.files.roots:
-        advice = 'add [tools.files] with roots = ["/the/folder"], or leave "files" out'
-        yield path, f"{key_text(path)} names {in_quotes(FILES)}, which has no folder; {advice}"
+    elif not _roots(config).get(tool, ("any",)):
+        advice = f'add [tools.{tool}] with roots = ["/the/folder"], or leave {in_quotes(tool)} out'
+        yield path, f"{key_text(path)} names {in_quotes(tool)}, which has no folder; {advice}"
 
 
 def _servers(config: Config) -> list[str]:
@@ -114,7 +140,7 @@ def _add_server(config: Config, name: str) -> str:
 
 def _rule(config: Config, rule: RuleSection, path: KeyPath) -> Iterator[_Finding]:
     """Yield a complaint if a rule can match no call."""
-    names = [*TOOLS, *FILE_ACTS, RESULT, *TOOLS_TO_COME]
+    names = [*TOOLS, *FILE_ACTS, *SHELL_ACTS, RESULT, *TOOLS_TO_COME]
     meant = [name for name in names if is_match(rule.tool, name)]
     is_of_server = any(
         is_match(rule.tool, server)
@@ -126,7 +152,7 @@ def _rule(config: Config, rule: RuleSection, path: KeyPath) -> Iterator[_Finding
     if not meant and not is_of_server:
         advice = instead(rule.tool, [*names, *_servers(config)], noun="tools")
         yield at, f"{key_text(at)} matches no tool: {in_quotes(rule.tool)}; {advice}"
-    elif rule.match and not is_of_server and not any(name in _WITH_PATHS for name in meant):
+    elif rule.match and not is_of_server and not any(name in _WITH_MATCH for name in meant):
         at = (*path, "match")
-        which = f"calls of {in_quotes(rule.tool)} are not about a path"
+        which = f"calls of {in_quotes(rule.tool)} are about no path and no command"
         yield at, f"{key_text(at)} can never match, because {which}; leave it out"

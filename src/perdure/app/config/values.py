@@ -30,12 +30,14 @@ from perdure.ports.platform.settings import (
 MAIN: Final = "main"
 MEMORY: Final = "memory"
 FILES: Final = "files"
+SHELL: Final = "shell"
 # The tools that agents can have, and the names reserved for a later version.
-TOOLS: Final = (MEMORY, "sessions", "todo", FILES, "ask")
+TOOLS: Final = (MEMORY, "sessions", "todo", FILES, SHELL, "ask")
 TOOLS_TO_COME: Final = ("schedule", "send")
-# The names that rules may use for what a call of `files` does, and the tool that every agent with
-# tools has.
+# The names that rules may use for what a call of `files` or `shell` does, and the tool that every
+# agent with tools has.
 FILE_ACTS: Final = ("files.read", "files.write", "files.edit", "files.list", "files.search")
+SHELL_ACTS: Final = ("shell.run", "shell.list", "shell.log", "shell.end")
 RESULT: Final = "result"
 # How the tools of a server begin in lists, rules and `approve`: `mcp.time`.
 MCP: Final = "mcp."
@@ -216,6 +218,19 @@ class FilesSection(ToolSection, frozen=True, kw_only=True):
     roots: tuple[NonEmptyText, ...] = ()
 
 
+class ShellSection(ToolSection, frozen=True, kw_only=True):
+    """Holds the folders in which commands of the tool `shell` work, whether they reach the network,
+    whether they run in a sandbox, and what one of them may use. `timeout_s` is for commands that
+    the agent waits for."""
+
+    roots: tuple[NonEmptyText, ...] = ()
+    network: bool = False
+    sandbox: Literal["auto", "off"] = "auto"
+    timeout_s: WaitSeconds = 600.0
+    memory_bytes: Count = 2_000_000_000
+    processes: Count = 256
+
+
 class ToolsConfig(Section, frozen=True, kw_only=True):
     """Holds the settings of the built-in tools, and the tool servers by name. `answer_wait_s` is
     how long a question to a person stays open; 0 means for ever."""
@@ -226,6 +241,7 @@ class ToolsConfig(Section, frozen=True, kw_only=True):
     todo: ToolSection = ToolSection()
     ask: ToolSection = ToolSection()
     files: FilesSection = FilesSection()
+    shell: ShellSection = ShellSection()
     mcp: Mapping[Name, McpServer] = MappingProxyType({})
 
     @property
@@ -237,6 +253,7 @@ class ToolsConfig(Section, frozen=True, kw_only=True):
             "todo": self.todo,
             "ask": self.ask,
             "files": self.files,
+            "shell": self.shell,
             **{f"{MCP}{name}": server for name, server in self.mcp.items()},
         }
         return {name: each.approve for name, each in sections.items() if each.approve}

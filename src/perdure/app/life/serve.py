@@ -18,6 +18,7 @@ from aiohttp import web
 
 from perdure import __version__
 from perdure.app import logs
+from perdure.app.children.children import LaunchedChildren
 from perdure.app.config import environment, platforms
 from perdure.app.config import loading as config
 from perdure.app.config.environment import OPERATOR, SERVER_FILE, signed_in
@@ -118,7 +119,8 @@ async def _life(
         warn_of_what_has_no_effect(settings)
         found = await discovery.agents(settings, environ, outgoing=outgoing)
         store = storage.store(settings, home, clock=clock, entropy=entropy)
-        seating = agents.Seating(store, clock, outgoing)
+        seating = agents.Seating(store, clock, outgoing, children=LaunchedChildren())
+        stack.push_async_callback(seating.close)
         roster = Roster(seating.seats(found.by_name, settings.tools))
         stack.push_async_callback(roster.close)
         kept = await _made_way(options, settings, environ, notifier)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,6 +27,7 @@ from perdure.domain.people.menu import OfferedTool
 from perdure.domain.tools.globs import is_match
 from perdure.domain.tools.policy import Approve, Do, Rule, ToolPolicy
 from perdure.engine.models.roster import Seat
+from perdure.ports.system.children import Children
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.outgoing import DIRECT, Outgoing
 from perdure.ports.turns.agent import Agent
@@ -37,6 +39,9 @@ from perdure.tools.builtin.sessions import SessionsTool
 from perdure.tools.builtin.todo import TodoTool
 from perdure.tools.tool import Tool
 from perdure.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from perdure.app.wiring.shell import NodeShell
 
 
 def check(config: Config, path: Path) -> None:
@@ -64,10 +69,20 @@ class Seating:
     """Makes the seats of agents, with the tools of this store. The store may still be closed,
     because no tool is called before a turn runs."""
 
-    def __init__(self, store: Store, clock: Clock, outgoing: Outgoing = DIRECT) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, outgoing: Outgoing = DIRECT, *, children: Children
+    ) -> None:
         self._store = store
         self.clock = clock
         self.outgoing = outgoing
+        self._children = children
+        self._shell: NodeShell | None = None
+
+    async def close(self) -> None:
+        """End what the tools have started. No turn runs any more."""
+        if self._shell is not None:
+            await self._shell.close()
+        await self._children.close()
 
     def seats(
         self, configured: Mapping[str, AgentConfig], tools: ToolsConfig = NO_TOOL_SETTINGS
@@ -94,6 +109,11 @@ class Seating:
 
             roots = [Path(root).expanduser() for root in settings.files.roots]
             tools.append(FilesTool(roots, bounds=FilesBounds(hidden=tuple(_hidden(rules)))))
+        if settings.shell.roots:
+            from perdure.app.wiring.shell import NodeShell  # noqa: PLC0415
+
+            self._shell = self._shell or NodeShell(self._children)
+            tools.append(self._shell.tool(settings.shell))
         return {tool.name: tool for tool in tools}
 
     def _seat(
@@ -139,7 +159,7 @@ def _missing(name: str, config: AgentConfig, kit: Mapping[str, Tool]) -> Iterato
     """Yield the built-in tools that an agent does not have, with why."""
     for tool in TOOLS:
         if tool in config.tools and tool not in kit:
-            why = "[tools.files] roots names no folder"
+            why = f"[tools.{tool}] roots names no folder"
         elif tool not in config.tools:
             why = f"[agents.{name}] tools does not name it"
         else:

@@ -158,7 +158,9 @@ def _pattern(traits: CallTraits, arguments: str) -> tuple[str, str]:
     if traits.paths:
         return f"path:{traits.paths[0]}", f"on {traits.paths[-1]}"
     if traits.argv:
-        return f"argv:{digest_of(*traits.argv)}", "with exactly these arguments"
+        # The arguments also hold the folder and the input, without which it is another command.
+        digest = digest_of(canonical(arguments), *traits.argv)
+        return f"argv:{digest}", "with exactly these arguments"
     if traits.repeat is Repeat.ONCE:
         return f"arguments:{digest_of(canonical(arguments))}", "with exactly these arguments"
     return "", "with any arguments"
@@ -210,7 +212,7 @@ def _applies(rule: Rule, traits: CallTraits) -> bool:
         return False
     if not rule.match:
         return True
-    texts = _spellings(traits.argv) if traits.argv else traits.paths
+    texts = _spellings(traits.argv, rule.do) if traits.argv else traits.paths
     if any(len(text) > MATCHED_MAX for text in texts):
         return rule.do is not Do.ALLOW  # it is too long to be compared, and may match
     return any(is_match(rule.match, text) for text in texts)
@@ -221,8 +223,11 @@ def _names(rule: Rule, traits: CallTraits) -> bool:
     return any(is_match(rule.tool, name) for name in traits.names)
 
 
-def _spellings(argv: Sequence[str]) -> list[str]:
-    """Return a command as rules may write it: as it is, and with its program's bare name."""
+def _spellings(argv: Sequence[str], do: Do) -> list[str]:
+    """Return a command as rules may write it: as it is, and with its program's bare name. A rule
+    that allows means the program on the search path, not another one with the same name."""
+    if do is Do.ALLOW:
+        return [" ".join(argv)]
     program = argv[0].rsplit("/", 1)[-1]
     return [" ".join(argv), " ".join([program, *argv[1:]])]
 

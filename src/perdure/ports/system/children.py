@@ -27,12 +27,16 @@ class ChildLimits(msgspec.Struct, frozen=True, kw_only=True):
 class ChildProgram(msgspec.Struct, frozen=True, kw_only=True):
     """Says what to start. `argv` is never read by a shell. `env` is added to a short list of
     variables of the gateway's own environment (its search path, language and time zone); nothing
-    else is passed on. An empty `cwd` is an empty folder of the program's own."""
+    else is passed on. An empty `cwd` is an empty folder of the program's own. `is_merged`: what it
+    writes to standard error is read with the rest, in order. `is_wrapper`: the program only runs
+    another one inside of itself, so the others are asked to end in its place."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = MappingProxyType({})
     cwd: str = ""
     limits: ChildLimits = ChildLimits()
+    is_merged: bool = False
+    is_wrapper: bool = False
 
 
 class ChildEnd(msgspec.Struct, frozen=True, kw_only=True):

@@ -105,6 +105,9 @@ class NewPeer:
         script = self._module("@modelcontextprotocol") / "conformance" / "dist" / "index.js"
         return ConformanceSuite(site, node=self._node(site), script=_had(script, site))
 
+    def bubblewrap(self) -> Path:
+        return _had(_program("bwrap"), self._site("bubblewrap"))
+
     def tinyproxy(self, *, login: str = "") -> WebProxy:
         site = self._site("tinyproxy")
         return tinyproxy(_had(_program("tinyproxy"), site), site, login=login)

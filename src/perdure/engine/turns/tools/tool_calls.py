@@ -5,7 +5,8 @@ twice run side by side; their results are stored in the order of the calls. A ca
 repeated runs alone, in its place.
 
 A call ends for the turn when its time is over or the turn is stopped. If it must not be repeated,
-the tool is left to finish, and what it returns goes to the ledger of effects, never into the turn.
+the tool is left to finish unless it ends with the turn, and what it returns goes to the ledger of
+effects, never into the turn.
 """
 
 import asyncio
@@ -202,6 +203,7 @@ class _Work:
         self._task: asyncio.Task[None] | None = None
         self._result: ToolResult | None = None
         self._is_left = False
+        self._may_finish = False
         self._limit_s = 0.0
         self._reported_s = -math.inf
 
@@ -215,6 +217,8 @@ class _Work:
         verdict = permissions.of(self._call)
         reply = verdict.reply if isinstance(verdict, Run) else None
         caller = msgspec.structs.replace(permissions.caller(), report=self._report, reply=reply)
+        traits = seat.tools.traits(self._call.name, self._call.arguments)
+        self._may_finish = self._call.repeat is Repeat.ONCE and not traits.ends_with_turn
         run = self._run(seat.tools, caller)
         self._task = self._services.start(run, name=f"tool {self._call.name}")
 
@@ -261,12 +265,12 @@ class _Work:
         return ToolResult(ending=CallEnding.FAILED, text=f"{why}; you may call again")
 
     def leave(self, *, is_ending: bool = False) -> None:
-        """Stop waiting for the call. It is cut off if it may be made again, or if the process ends;
-        otherwise it may finish, within a while."""
+        """Stop waiting for the call. It is cut off if it may be made again, if it ends with its
+        turn, or if the process ends; otherwise it may finish, within a while."""
         if self._task is None or self._task.done() or self._is_left:
             return
         self._is_left = True
-        if self._call.repeat is Repeat.ONCE and not is_ending:
+        if self._may_finish and not is_ending:
             asyncio.get_running_loop().call_later(LATE_S, self._task.cancel)
         else:
             self._task.cancel()

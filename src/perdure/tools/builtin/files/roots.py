@@ -63,13 +63,13 @@ class RootedPath(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileRoots:
-    """Knows the folders that the tool may use. The first is where relative paths begin."""
+    """Knows the folders that a tool may use. The first is where relative paths begin."""
 
-    def __init__(self, roots: Sequence[Path]) -> None:
-        self._roots = tuple(_usable_root(root) for root in roots)
+    def __init__(self, roots: Sequence[Path], *, tool: str = "files") -> None:
+        self._roots = tuple(_usable_root(root, tool) for root in roots)
         if not self._roots:
-            raise Rejected("the tool files has no folder; configure at least one")
-        _refuse_overlaps(self._roots)
+            raise Rejected(f"the tool {tool} has no folder; configure at least one")
+        _refuse_overlaps(self._roots, tool)
         # A root may be configured through a link. Then both spellings of it are understood.
         self._spellings = [
             (PurePosixPath(spelling).parts, root)
@@ -140,29 +140,29 @@ def _refuse_names(parts: Sequence[str]) -> None:
             raise Rejected(f"a name has more than {_NAME_BYTES} bytes; choose a shorter one")
 
 
-def _usable_root(root: Path) -> Path:
+def _usable_root(root: Path, tool: str) -> Path:
     """Return a root without links in its path. Raises `Rejected` if it is none."""
     if not root.is_absolute():
-        raise Rejected(f"the folder {root} of the tool files is not absolute; give its whole path")
+        raise Rejected(f"the folder {root} of the tool {tool} is not absolute; give its whole path")
     try:
         found = root.resolve(strict=True)
     except (OSError, RuntimeError) as error:
         raise Rejected(
-            f"the folder {root} of the tool files cannot be used ({error}); create it, or "
+            f"the folder {root} of the tool {tool} cannot be used ({error}); create it, or "
             "configure another one"
         ) from error
     if not found.is_dir():
-        raise Rejected(f"{root} is not a folder; configure one for the tool files")
+        raise Rejected(f"{root} is not a folder; configure one for the tool {tool}")
     return found
 
 
-def _refuse_overlaps(roots: Sequence[Path]) -> None:
+def _refuse_overlaps(roots: Sequence[Path], tool: str) -> None:
     """Raise `Rejected` if one root is or holds another one: a rule for one would then miss what is
     done through the other."""
     for at, root in enumerate(roots):
         for other in roots[at + 1 :]:
             if root.is_relative_to(other) or other.is_relative_to(root):
                 raise Rejected(
-                    f"the folders {root} and {other} of the tool files overlap; configure only "
+                    f"the folders {root} and {other} of the tool {tool} overlap; configure only "
                     "the outer one"
                 )

@@ -1,0 +1,1 @@
+"""Holds the tool that runs commands."""
