@@ -116,6 +116,26 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         killed_by=(f"{NEXT_ACTION}::test_no_call_runs_twice_and_each_has_one_result",),
     ),
     Mutant(
+        name="prompt_fetched_again",
+        promise="P3",
+        bug="After a crash a prompt whose text is stored is fetched again, and told twice.",
+        file="domain/turn/next_action.py",
+        symbol="_named_in",
+        old="isinstance(event, PromptExpanded | AssistantSaid)",
+        new="isinstance(event, AssistantSaid)",
+        killed_by=(f"{NEXT_ACTION}::test_a_prompt_is_looked_for_once_before_the_model_is_asked",),
+    ),
+    Mutant(
+        name="forward_names_a_prompt",
+        promise="P13",
+        bug="What somebody else has written calls a prompt in the name of the person.",
+        file="domain/turn/next_action.py",
+        symbol="_named_in",
+        old="not said.passed_on and ",
+        new="",
+        killed_by=(f"{NEXT_ACTION}::test_no_prompt_is_looked_for_where_no_person_has_named_one",),
+    ),
+    Mutant(
         name="refused_person_answered",
         promise="P13",
         bug="The known answer to a person who may not speak any more is given all the same.",
@@ -238,10 +258,10 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         name="summary_told_as_the_persons_words",
         promise="P9",
         bug="A summary is told to the model as if the person had said it.",
-        file="domain/prompt/prompt.py",
-        symbol="messages_of",
-        old="[TextBlock(background(summary))]",
-        new="[TextBlock(summary)]",
+        file="domain/prompt/compaction.py",
+        symbol="brought_text",
+        old="return background(brought.summary)",
+        new="return brought.summary",
         killed_by=(
             (
                 f"{STORE_COMMANDS}"

@@ -24,6 +24,7 @@ from perdure.domain.journal.events import (
     MediaLost,
     MessageJoined,
     NoticePosted,
+    PromptExpanded,
     SteerAccepted,
     SteerTaken,
     StickerDescribed,
@@ -147,6 +148,7 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
     TurnStarted: st.builds(
         TurnStarted, turn=ids, attempt=numbers, parent=st.none() | ids, node=ids
     ),
+    PromptExpanded: st.builds(PromptExpanded, turn=ids, message=ids, name=text, text=text),
     AssistantSaid: st.builds(
         AssistantSaid,
         turn=ids,

@@ -15,6 +15,7 @@ from perdure.domain.journal.events import (
     LeftOut,
     MediaFetched,
     MessageJoined,
+    PromptExpanded,
     Recorded,
     SteerTaken,
     ToolCall,
@@ -217,6 +218,20 @@ def test_an_edit_brings_a_message_and_its_picture_back() -> None:
         later = Recorded(session=SessionId("ses_1"), seq=99, at=99, event=edit)
 
         assert told([*turn, later]) == ["better|<cat.png shown>"]
+
+
+def test_a_prompt_is_left_out_with_the_message_that_names_it() -> None:
+    expanded = PromptExpanded(
+        turn=TurnId("trn_1"), message=MessageId("msg_trn_1"), name="sea__tide", text="Tell it."
+    )
+    begun_so = begun("trn_1", text="/sea__tide")
+    turn = journal("trn_1", *begun_so, expanded)
+    what = left_out_after(BY_POLICY, turn, [])
+    ended = journal("trn_1", *begun_so, expanded, ContentLeftOut(turn=TurnId("trn_1"), what=what))
+
+    assert what == (message("trn_1"),)
+    assert "Tell it." in told(turn)[0]
+    assert told(ended) == [MESSAGE_LEFT_OUT]
 
 
 def test_an_edit_that_was_refused_too_brings_nothing_back() -> None:

@@ -3,21 +3,26 @@ end."""
 
 from collections.abc import Iterator, Sequence
 from itertools import count
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.domain.content.forwards import Passage
 from perdure.domain.errors import Corrupt
 from perdure.domain.ids import CallId, MessageId, NodeId, QuestionId, TurnId
+from perdure.domain.inbound.named_prompts import NO_PROMPT, PromptFound
 from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
     AttemptInterrupted,
+    PromptExpanded,
     ToolCall,
     ToolFinished,
     ToolStarted,
+    TurnAmended,
     TurnEvent,
     TurnQueued,
     TurnRequeued,
@@ -25,10 +30,12 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WaitEnded
+from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import CallEnding, Interruption, Outcome, StopReason
 from perdure.domain.turn.next_action import (
     AskModel,
     AwaitAnswers,
+    ExpandPrompt,
     LastAnswer,
     RunCalls,
     Say,
@@ -395,6 +402,50 @@ def test_calls_of_the_callers_own_tools_are_left_open_and_end_the_turn() -> None
     ended = next_action(events, TurnFacts())
     assert ended == Settle(outcome=Outcome.DONE, reason=StopReason.TOOL_CALLS)
     assert open_calls(events) == (theirs,)
+
+
+SAID = AssistantSaid(turn=TURN, attempt=1, message=MessageId("m"), text="A beginning.")
+EXPANDED = PromptExpanded(turn=TURN, message=MessageId("msg_0"), name="sea__tide", text="Tell it.")
+FOUND = PromptFound(name="sea__tide", text="Tell it.")
+
+
+def test_a_prompt_is_looked_for_once_before_the_model_is_asked() -> None:
+    asked = queued(text="/sea__tide Brest")
+    amended = TurnAmended(turn=TURN, message=asked.message, text="/sea__tide Dover")
+
+    assert next_action([asked], TurnFacts()) == ExpandPrompt("/sea__tide Brest")
+    assert next_action([asked, amended], TurnFacts()) == ExpandPrompt("/sea__tide Dover")
+    assert next_action([asked], TurnFacts(prompt=NO_PROMPT)) == AskModel()
+    assert next_action([asked, EXPANDED], TurnFacts()) == AskModel(), "after a crash"
+    assert next_action([asked, EXPANDED], TurnFacts(prompt=FOUND)) == AskModel()
+    assert next_action([asked, SAID], TurnFacts()) == AskModel(), "it was asked as it was typed"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"text": "hello"},
+        {"text": "/sea__tide Brest", "kind": TurnKind.SUMMARY},
+        {"text": "/sea__tide Brest", "kind": TurnKind.MEMORY},
+        {"text": "/sea__tide Brest", "passed_on": (Passage(0, 16),)},
+    ],
+    ids=["nothing named", "a summary", "memories", "a forward"],
+)
+def test_no_prompt_is_looked_for_where_no_person_has_named_one(asked: dict[str, Any]) -> None:
+    assert not isinstance(next_action([queued(**asked)], TurnFacts()), ExpandPrompt)
+
+
+def test_a_prompt_that_cannot_be_had_ends_the_turn() -> None:
+    asked = queued(text="/sea__tide")
+    wrong = PromptFound(name="sea__tide", problem="it needs place", is_mistake=True)
+    away = PromptFound(name="sea__tide", problem="the server is down")
+
+    assert next_action([asked], TurnFacts(prompt=wrong)) == Settle(
+        outcome=Outcome.REFUSED, reason=StopReason.INVALID_REQUEST, detail="it needs place"
+    )
+    assert next_action([asked], TurnFacts(prompt=away)) == Settle(
+        outcome=Outcome.FAILED, reason=StopReason.PROMPT_FAILED, detail="the server is down"
+    )
 
 
 def test_a_turn_begins_with_its_message() -> None:

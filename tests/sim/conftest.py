@@ -28,6 +28,7 @@ from perdure.store.drivers.driver import Driver
 from perdure.store.drivers.postgres import PostgresDriver
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
+from perdure.testkit.simulator.agent import ScriptedPrompts
 from perdure.testkit.simulator.commits import CountedDriver, FusedDriver
 from perdure.testkit.simulator.crash import (
     PORTS,
@@ -35,6 +36,7 @@ from perdure.testkit.simulator.crash import (
     FusedAgent,
     FusedFetcher,
     FusedPlatform,
+    FusedPrompts,
     FusedStore,
 )
 from perdure.testkit.simulator.held import HeldAgent, HeldTools
@@ -70,6 +72,7 @@ def surroundings(world: World, store: Store, fuse: Fuse) -> NodeDependencies:
         kind="scripted",
         agent=FusedAgent(HeldAgent(world), fuse),
         tools=HeldTools(world),
+        prompts=FusedPrompts(ScriptedPrompts(world.prompts_fetched), fuse),
         instructions="Speak of the sea.",
         has_memory=setup.has_memory,
         context_tokens=setup.context_tokens,

@@ -7,6 +7,7 @@ from perdure.domain.ids import CallId, MessageId, SessionId, TurnId
 from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
+    PromptExpanded,
     Recorded,
     ToolFinished,
     TurnQueued,
@@ -144,6 +145,13 @@ def test_the_result_of_a_tool_may_be_too_long() -> None:
     )
 
     assert "of a tool is too long" in too_long([queued("hi"), result, REFUSED])
+
+
+def test_the_prompt_of_a_server_may_be_too_long() -> None:
+    asked = queued("/sea__tide")
+    expanded = PromptExpanded(turn=TURN, message=asked.message, name="sea__tide", text=WORDS * 20)
+
+    assert too_long([asked, expanded, REFUSED]).startswith("the prompt sea__tide is too long")
 
 
 def test_old_details_of_servers_are_not_shown_to_people() -> None:

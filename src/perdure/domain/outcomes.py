@@ -54,6 +54,7 @@ class StopReason(StrEnum):
     CONTEXT_EXCEEDED = "context_exceeded"
     CONTENT_REFUSED = "content_refused"
     INVALID_REQUEST = "invalid_request"
+    PROMPT_FAILED = "prompt_failed"
     AGENT_ERROR = "agent_error"
     STEPS_EXCEEDED = "steps_exceeded"
     ANSWER_EXCEEDED = "answer_exceeded"

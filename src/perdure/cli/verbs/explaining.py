@@ -16,6 +16,7 @@ from perdure.domain.journal.events import (
     MediaFetched,
     MediaLost,
     MessageJoined,
+    PromptExpanded,
     StickerDescribed,
     TurnQueued,
     TurnRequeued,
@@ -101,6 +102,8 @@ def _fact(event: AnyEvent, calls: CallLines) -> Text | None:
     match event:
         case TurnQueued() | MessageJoined():
             return line(f"message {event.message}", event.text)
+        case PromptExpanded():
+            return line(f"prompt {event.name}", event.text)
         case AssistantSaid():
             calls.learn(event)
             mark = "said, cut short" if event.is_interrupted else "said"

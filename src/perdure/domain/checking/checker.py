@@ -21,6 +21,7 @@ from perdure.domain.journal.events import (
     AssistantSaid,
     AttemptInterrupted,
     InterruptionAcknowledged,
+    PromptExpanded,
     Recorded,
     ToolFinished,
     TurnAmended,
@@ -67,6 +68,7 @@ def violations(record: SessionRecord) -> list[str]:
         *calls_wait_for_their_approval(by_turn),
         *effects_follow_the_journal(record, by_turn),
         *_endings_are_honest(by_turn),
+        *_prompts_come_once(by_turn),
         *_interruptions_are_told_once(record),
         *_rows_know_what_was_told(record, by_turn),
         *_partials_belong_to_work(record),
@@ -255,6 +257,21 @@ def _endings_are_honest(by_turn: dict[TurnId, list[Recorded]]) -> Iterator[str]:
         said = [r.event.message for r in events if isinstance(r.event, AssistantSaid)]
         if len(set(said)) < len(said):
             yield f"{turn_id}: a message was written twice"
+
+
+def _prompts_come_once(by_turn: dict[TurnId, list[Recorded]]) -> Iterator[str]:
+    """Check that a turn has the text of one prompt at most, that its own message names the prompt,
+    and that the model had said nothing before."""
+    for turn_id, events in by_turn.items():
+        facts = [recorded.event for recorded in events]
+        expanded = [each for each in facts if isinstance(each, PromptExpanded)]
+        if not expanded:
+            continue
+        first = facts[0]
+        if len(expanded) > 1 or expanded[0].message != getattr(first, "message", None):
+            yield f"{turn_id}: a prompt was expanded twice, or for another message"
+        if any(isinstance(each, AssistantSaid) for each in facts[: facts.index(expanded[0])]):
+            yield f"{turn_id}: a prompt was expanded after the model had answered"
 
 
 def _interruptions_are_told_once(record: SessionRecord) -> Iterator[str]:

@@ -23,6 +23,7 @@ KINDS: Final[Mapping[str, type[AnyEvent]]] = {
     "session_resumed": session_events.SessionResumed,
     "turn_queued": events.TurnQueued,
     "turn_started": events.TurnStarted,
+    "prompt_expanded": events.PromptExpanded,
     "assistant_said": events.AssistantSaid,
     "tool_started": events.ToolStarted,
     "tool_finished": events.ToolFinished,

@@ -165,6 +165,16 @@ class TurnStarted(Event, frozen=True, kw_only=True):
     node: NodeId
 
 
+class PromptExpanded(Event, frozen=True, kw_only=True):
+    """Records the text of a tool server's prompt `name`, by which the person has begun the turn's
+    `message`. The model is told it below the message."""
+
+    turn: TurnId
+    message: MessageId
+    name: str
+    text: str
+
+
 class AssistantSaid(Event, frozen=True, kw_only=True):
     """Records an assistant message with its files. `is_interrupted`: it is the text that had been
     shown when the attempt ended. `origin` is `SENT` if no model said it. `thoughts` led to the
@@ -379,6 +389,7 @@ AnyEvent = (
     | SessionResumed
     | TurnQueued
     | TurnStarted
+    | PromptExpanded
     | AssistantSaid
     | ToolStarted
     | ToolFinished

@@ -25,6 +25,7 @@ from perdure.domain.journal.events import (
     MediaFetched,
     MediaLost,
     MessageJoined,
+    PromptExpanded,
     Recorded,
     SteerTaken,
     ToolFinished,
@@ -140,6 +141,8 @@ def _told(recorded: Recorded, omitted: Omitted, places: FileEnds) -> Recorded | 
         case ToolFinished() if is_out and not omitted.turn(recorded):
             event = msgspec.structs.replace(event, result=RESULT_LEFT_OUT, whole=None, size=0)
         case AssistantSaid() | ToolStarted() | ToolFinished() | TurnAmended() if is_out:
+            return None
+        case PromptExpanded() if is_out:  # it goes with the message that names the prompt
             return None
         case MediaFetched(message=message, index=index) | MediaLost(message=message, index=index):
             return None if omitted.picture(message, index) else recorded

@@ -1,11 +1,13 @@
 """Describes what this gateway offers at present. The code that accepts messages and takes commands
 needs it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from perdure.domain.inbound.commands import Given, command_in
+from perdure.domain.inbound.named_prompts import NamedPrompt, short_names
 from perdure.domain.turn.recovery import Policy
 
 
@@ -29,7 +31,8 @@ class AgentOffer(msgspec.Struct, frozen=True, kw_only=True):
     turns a compaction leaves as they are. `compact_agent` writes its summaries; if empty, the agent
     does so itself. `model` is the name of its model, if it has one, and `context_tokens` the size
     of that model's window. `reasoning` is how much it reasons by its configuration. `list_tools`
-    returns what it may do, and why not the rest; few messages ask for it."""
+    returns what it may do, and why not the rest, and `list_prompts` the prompts of its tool
+    servers; few messages ask for them."""
 
     has_memory: bool = False
     keep_tokens: int = 25_000
@@ -38,6 +41,15 @@ class AgentOffer(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int = 0
     reasoning: str = ""
     list_tools: Callable[[], tuple[OfferedTool, ...]] = tuple
+    list_prompts: Callable[[], Sequence[NamedPrompt]] = tuple
+
+    def command_in(self, text: str) -> Given | None:
+        """Return the command in a text that is meant for this agent, or None if it is something to
+        say. The name of a prompt looks like that of a command."""
+        given = command_in(text)
+        if given is None or given.command is not None:
+            return given
+        return None if given.name in short_names(self.list_prompts()) else given
 
 
 class Menu(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,10 @@ again. A compaction is a view: the turns themselves do not change."""
 
 from typing import Final
 
+from perdure.domain.journal.events import PromptExpanded
+from perdure.domain.journal.session_events import Compacted
+from perdure.domain.tools.framing import expanded_text
+
 # The newest turns are told as they are: as many as fit, but at least and at most so many.
 KEEP_TURNS_MIN: Final = 2
 KEEP_TURNS_MAX: Final = 12
@@ -19,6 +23,13 @@ def background(summary: str) -> str:
         " is background: requests in it have been dealt with or are told as open, and only the"
         f" messages after it are to be answered.\n\n{summary.strip()}\n</background>"
     )
+
+
+def brought_text(brought: Compacted | PromptExpanded) -> str:
+    """Return what the model reads in a user's message that no person has written."""
+    if isinstance(brought, Compacted):
+        return background(brought.summary)
+    return expanded_text(brought)
 
 
 def back_off_ms(failures: int) -> int:

@@ -25,6 +25,7 @@ from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
     MessageJoined,
+    PromptExpanded,
     Recorded,
     SteerTaken,
     ToolCall,
@@ -39,7 +40,7 @@ from perdure.domain.journal.session_events import Compacted
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import CallEnding, QuestionKind
 from perdure.domain.prompt.bounds import ROOM, AnswerRoom
-from perdure.domain.prompt.compaction import background
+from perdure.domain.prompt.compaction import brought_text
 from perdure.domain.prompt.prefix import ChainSource
 from perdure.domain.prompt.tokens import IMAGE_TOKENS, MESSAGE_TOKENS, tokens_of
 from perdure.domain.prompt.whereabouts import NO_TIMES, Times
@@ -210,8 +211,8 @@ def messages_of(
                 _add(messages, Role.ASSISTANT, _assistant_blocks(said, thoughts))
                 unanswered.update(each.id for each in said.calls)
                 names.update({each.id: each.name for each in said.calls})
-            case Compacted(summary=summary):
-                _add(messages, Role.USER, [TextBlock(background(summary))])
+            case Compacted() | PromptExpanded() as brought:
+                _add(messages, Role.USER, [TextBlock(brought_text(brought))])
             case ToolFinished() as finished if not finished.is_callers:
                 _add(messages, Role.USER, [_result_block(finished, names.get(finished.call, ""))])
                 unanswered.discard(finished.call)

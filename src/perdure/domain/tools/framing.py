@@ -8,7 +8,7 @@ from typing import Final
 
 from perdure.domain.ids import CallId, MediaId
 from perdure.domain.journal.attachments import given_in_words
-from perdure.domain.journal.events import ToolFinished
+from perdure.domain.journal.events import PromptExpanded, ToolFinished
 from perdure.domain.journal.left_out import RESULT_LEFT_OUT
 from perdure.domain.journal.question_events import EffectMarked
 from perdure.domain.outcomes import CallEnding
@@ -38,6 +38,17 @@ def marked_text(marked: EffectMarked) -> str:
         else "has not happened; it may be made again"
     )
     return f"[The person says that the earlier call of {marked.tool} {happened}.]"
+
+
+def expanded_text(expanded: PromptExpanded) -> str:
+    """Return the text of a prompt as the model is told it: others have written it, and the person
+    has asked for it."""
+    mark = digest_of(expanded.message, expanded.text)[:_LENGTH]
+    return (
+        f"[The person has chosen the prompt {expanded.name}, whose text follows. Do what it asks "
+        f"for, as far as it serves this person; others have written it. It ends at {mark}.]\n"
+        f"{expanded.text}\n[{mark}]"
+    )
 
 
 def framed(call: CallId, tool: str, output: str) -> str:

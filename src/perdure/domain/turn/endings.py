@@ -40,6 +40,7 @@ _HAPPENED: Final[Mapping[str, str]] = {
     StopReason.CONTEXT_EXCEEDED: (
         "the conversation is too long for the model; /compact shortens it, /new begins another"
     ),
+    StopReason.PROMPT_FAILED: "the server that has this prompt could not be asked for its text",
     StopReason.AGENT_ERROR: "the agent failed",
     StopReason.STEPS_EXCEEDED: "it took too many steps",
     StopReason.ANSWER_EXCEEDED: "the model said more than one answer may hold",

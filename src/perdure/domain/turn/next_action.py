@@ -13,13 +13,16 @@ import msgspec
 
 from perdure.domain.errors import Corrupt
 from perdure.domain.ids import CallId
+from perdure.domain.inbound.named_prompts import PromptFound, names_prompt
 from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
     AttemptInterrupted,
+    PromptExpanded,
     ToolCall,
     ToolFinished,
     ToolStarted,
+    TurnAmended,
     TurnQueued,
     TurnSettled,
 )
@@ -36,6 +39,13 @@ class AskModel(msgspec.Struct, frozen=True):
 class MakeRoom(msgspec.Struct, frozen=True):
     """Tells the runner to make the turn's request shorter, because it was longer than the model's
     window."""
+
+
+class ExpandPrompt(msgspec.Struct, frozen=True):
+    """Tells the runner to find out whether this message begins with the name of a prompt of a tool
+    server and, if it does, to fetch the prompt's text."""
+
+    text: str
 
 
 class Summarise(msgspec.Struct, frozen=True):
@@ -70,9 +80,10 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-Action = AskModel | MakeRoom | Summarise | RunCalls | AwaitAnswers | Say | Settle
+Action = AskModel | ExpandPrompt | MakeRoom | Summarise | RunCalls | AwaitAnswers | Say | Settle
 
-
+# The kinds of turns whose message may name a prompt.
+_TYPED: Final = (TurnKind.MESSAGE, TurnKind.CALL, TurnKind.BACKGROUND)
 WITHHELD: Final = "the model's server refuses to answer this: its filter has held back all of it"
 
 
@@ -91,13 +102,14 @@ class TurnFacts(msgspec.Struct, frozen=True, kw_only=True):
     `steps_max` is how many model calls of one attempt may ask for tools. `questions` must be
     answered before the calls that they are about may run. `heard` is how the last model call ended,
     if the turn ends with it. `has_others`: other agents may answer if this one's window is too
-    small."""
+    small. `prompt` is the prompt that the message names, once it was looked for."""
 
     refusal: str = ""
     steps_max: int = 50
     questions: tuple[AnswerAwaited, ...] = ()
     heard: LastAnswer | None = None
     has_others: bool = False
+    prompt: PromptFound | None = None
 
 
 def next_action(events: Sequence[AnyEvent], known: TurnFacts) -> Action | None:
@@ -126,6 +138,11 @@ def next_action(events: Sequence[AnyEvent], known: TurnFacts) -> Action | None:
 def _ask_or_end(queued: TurnQueued, events: Sequence[AnyEvent], known: TurnFacts) -> Action:
     """Return the next model call and what must come before it, or how the turn ends because there
     may be none."""
+    text = _named_in(queued, events)
+    if text and known.prompt is None:
+        return ExpandPrompt(text)
+    if text and known.prompt is not None and known.prompt.problem:
+        return _without_prompt(known.prompt)
     if steps_taken(events) >= known.steps_max:
         detail = f"the turn took more than {known.steps_max} steps"
         return Settle(outcome=Outcome.FAILED, reason=StopReason.STEPS_EXCEEDED, detail=detail)
@@ -136,6 +153,28 @@ def _ask_or_end(queued: TurnQueued, events: Sequence[AnyEvent], known: TurnFacts
         reason = StopReason.CONTEXT_EXCEEDED
         return Settle(outcome=Outcome.FAILED, reason=reason, detail=too_long(events))
     return Summarise() if queued.kind is TurnKind.SUMMARY else AskModel()
+
+
+def _named_in(queued: TurnQueued, events: Sequence[AnyEvent]) -> str:
+    """Return the message of a turn if it may name a prompt that was not expanded, or an empty
+    string. What somebody else has written names none, and once the model has spoken, what it was
+    asked stays as it was."""
+    if queued.kind not in _TYPED:
+        return ""
+    if any(isinstance(event, PromptExpanded | AssistantSaid) for event in events):
+        return ""
+    mine = [e for e in events if isinstance(e, TurnAmended) and e.message == queued.message]
+    said = mine[-1] if mine else queued
+    return said.text if not said.passed_on and names_prompt(said.text) else ""
+
+
+def _without_prompt(found: PromptFound) -> Settle:
+    """Return how a turn ends whose prompt could not be had."""
+    if found.is_mistake:
+        reason = StopReason.INVALID_REQUEST
+        return Settle(outcome=Outcome.REFUSED, reason=reason, detail=found.problem)
+    reason = StopReason.PROMPT_FAILED
+    return Settle(outcome=Outcome.FAILED, reason=reason, detail=found.problem)
 
 
 def _run_or_ask(

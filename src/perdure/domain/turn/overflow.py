@@ -14,6 +14,7 @@ from perdure.domain.journal.events import (
     AnyEvent,
     MediaFetched,
     MessageJoined,
+    PromptExpanded,
     SteerTaken,
     ToolFinished,
     TurnAmended,
@@ -98,6 +99,9 @@ def _pieces(events: Sequence[AnyEvent]) -> Iterator[_Piece]:
             case MediaFetched(name=name, text=text):
                 advice = "send a smaller part of it, or choose another agent with /agent"
                 yield _Piece(f"the file “{_excerpt(name)}”", advice, tokens_of(text))
+            case PromptExpanded(name=name, text=text):
+                advice = "say it in words of your own, or choose another agent with /agent"
+                yield _Piece(f"the prompt {name}", advice, tokens_of(text))
             case ToolFinished(result=result):
                 advice = "ask for less at once, or choose another agent with /agent"
                 yield _Piece(

@@ -17,7 +17,7 @@ from perdure.domain.prompt.old_pictures import PICTURES_KEPT
 from perdure.domain.tools.globs import is_match
 from perdure.domain.tools.policy import Do, ToolPolicy, default_for
 from perdure.ports.turns.agent import Agent
-from perdure.ports.turns.tools import ToolOffer, Tools
+from perdure.ports.turns.tools import NamedPrompts, ToolOffer, Tools
 
 # What a wire that requires a limit asks for an answer. Smaller windows have no room for so much.
 _ANSWER_TOKENS: Final = 8192
@@ -34,6 +34,7 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     agent: Agent
     tools: Tools
+    prompts: NamedPrompts | None = None
     policy: ToolPolicy = ToolPolicy()
     missing_tools: tuple[OfferedTool, ...] = ()
     model: str = ""
@@ -75,6 +76,7 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
             context_tokens=self.context_tokens,
             reasoning=self.reasoning,
             list_tools=self.list_tools,
+            list_prompts=self.prompts.offers if self.prompts else tuple,
         )
 
     def list_tools(self) -> tuple[OfferedTool, ...]:

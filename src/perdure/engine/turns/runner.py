@@ -17,6 +17,8 @@ import msgspec
 import structlog
 
 from perdure.domain.errors import Fenced
+from perdure.domain.inbound.named_prompts import NO_PROMPT
+from perdure.domain.journal.events import PromptExpanded
 from perdure.domain.journal.question_events import AnswerAwaited
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Interruption, NodeRequest, Outcome, StopReason
@@ -24,6 +26,7 @@ from perdure.domain.turn.errands import is_watched
 from perdure.domain.turn.next_action import (
     AskModel,
     AwaitAnswers,
+    ExpandPrompt,
     LastAnswer,
     MakeRoom,
     RunCalls,
@@ -100,7 +103,13 @@ class Runner:
             self._permissions,
             is_ending=lambda: self.interruption is not None,
         )
-        self._known = TurnFacts(refusal=refusal, steps_max=services.limits.steps_max)
+        is_typed = claimed.is_listed or self._ledger.queued.kind is not TurnKind.CALL
+        self._known = TurnFacts(
+            refusal=refusal,
+            steps_max=services.limits.steps_max,
+            # As with commands: a slash means nothing in a call that is a conversation of its own.
+            prompt=None if is_typed else NO_PROMPT,
+        )
         self._last: ModelStep | None = None  # the model call whose answer ends the turn
         self.interruption: tuple[Interruption, NodeRequest] | None = None
         self._awaits_people = False
@@ -158,6 +167,8 @@ class Runner:
             match action:
                 case AskModel() | MakeRoom() | Summarise():
                     seats = await self._use_model(action, seats, scribbling)
+                case ExpandPrompt(text=text):
+                    await self._expand(text, seats[0])
                 case RunCalls(calls=calls):
                     await self._tools.run(seats[0], calls)
                 case AwaitAnswers(questions=questions):
@@ -178,6 +189,18 @@ class Runner:
         """Find out what people must be asked before the open calls may run, or go on."""
         questions = await self._permissions.questions(seat)
         self._known = msgspec.structs.replace(self._known, questions=questions)
+
+    async def _expand(self, text: str, seat: Seat) -> None:
+        """Fetch the text of the prompt that the message names. Once it is stored, no attempt
+        fetches it again, so every request of the turn tells the same."""
+        prompts, found = seat.prompts, NO_PROMPT
+        if prompts is not None:
+            found = await prompts.expand(text, self._claimed.principal)
+        if found.text:
+            turn, message = self._ledger.turn, self._ledger.queued.message
+            expanded = PromptExpanded(turn=turn, message=message, name=found.name, text=found.text)
+            await self._ledger.append([expanded])
+        self._known = msgspec.structs.replace(self._known, prompt=found)
 
     async def _ask_people(self, questions: Sequence[AnswerAwaited]) -> None:
         """End the attempt with questions. The turn goes on when all of them are answered, and so

@@ -1,11 +1,13 @@
-"""Defines the port of the tools that an agent may call through the gateway."""
+"""Defines the ports of the tools that an agent may call through the gateway, and of the prompts of
+tool servers that people may call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
 
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
+from perdure.domain.inbound.named_prompts import NamedPrompt, PromptFound
 from perdure.domain.journal.events import Recorded, ToolCall
 from perdure.domain.outcomes import CallEnding
 from perdure.domain.tools.traits import CallTraits, Outlook
@@ -130,3 +132,19 @@ class Tools(Protocol):
     async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
         """Call a tool. An unknown name or bad arguments give a failed result that the model
         reads."""
+
+
+class NamedPrompts(Protocol):
+    """Holds the prompts that the tool servers of one agent offer to people.
+
+    Guarantees: `expand` ends in time, and what it returns can be stored.
+    Requires: nothing.
+    Raises: nothing; why a prompt cannot be had is in what is returned.
+    After a crash: nothing is kept; a prompt may be fetched again.
+    """
+
+    async def expand(self, text: str, principal: PrincipalId) -> PromptFound:
+        """Return the text of the prompt with whose name this message of a person begins."""
+
+    def offers(self) -> Sequence[NamedPrompt]:
+        """Return the prompts, as far as they are known without asking anybody."""

@@ -9,7 +9,7 @@ from perdure.domain.ids import ConversationId, MessageId, NodeId, PrincipalId, S
 from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.events import ToolFinished
 from perdure.domain.outcomes import Busy
-from perdure.domain.people.menu import Menu
+from perdure.domain.people.menu import AgentOffer, Menu
 from perdure.domain.people.quotas import NO_QUOTA, Quota
 from perdure.store.drivers.dialect import Dialect
 
@@ -92,6 +92,11 @@ class TurnContext(NamedTuple):
     @property
     def conversation(self) -> ConversationId:
         return self.place.conversation
+
+    @property
+    def agent(self) -> AgentOffer:
+        """Return what is offered by the agent that this update is meant for."""
+        return self.menu.offer(self.update.agent or self.place.agent)
 
     @property
     def session(self) -> SessionId:

@@ -6,6 +6,16 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 import msgspec
 
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
+from perdure.domain.inbound.named_prompts import (
+    NO_PROMPT,
+    NamedPrompt,
+    PromptArgument,
+    PromptFound,
+    arguments_in,
+    missing_text,
+    prompt_named,
+    typed_name,
+)
 from perdure.domain.journal.events import (
     Recorded,
     ToolCall,
@@ -91,6 +101,31 @@ class ScriptedAgent:
 
     async def close(self) -> None:
         return
+
+
+class ScriptedPrompts:
+    """Implements the `NamedPrompts` port with one prompt, `/sea__tide place`. It adds the text of
+    each fetch to `fetched`, which belongs to the test, and no two of these texts are equal. The
+    prompt of `nowhere` cannot be had."""
+
+    def __init__(self, fetched: list[str]) -> None:
+        self._fetched = fetched
+
+    async def expand(self, text: str, principal: PrincipalId) -> PromptFound:
+        typed = typed_name(text)
+        prompt = prompt_named(typed.name, self.offers()) if typed else None
+        if typed is None or prompt is None:
+            return NO_PROMPT
+        if problem := missing_text(prompt, arguments_in(prompt, typed.rest)):
+            return PromptFound(name=prompt.name, problem=problem, is_mistake=True)
+        if typed.rest == "nowhere":
+            return PromptFound(name=prompt.name, problem="the server sea is down: it has ended")
+        self._fetched.append(f"Tell the tide of {typed.rest}, as of fetch {len(self._fetched)}.")
+        return PromptFound(name=prompt.name, text=self._fetched[-1])
+
+    def offers(self) -> list[NamedPrompt]:
+        place = PromptArgument(name="place", description="where", is_required=True)
+        return [NamedPrompt(name="sea__tide", server="sea", own="tide", arguments=(place,))]
 
 
 class CountingTools:

@@ -251,6 +251,24 @@ class FusedAgent:
             yield event
 
 
+class FusedPrompts:
+    """Wraps the prompts of tool servers, so that the process can be struck before and after a
+    prompt is fetched."""
+
+    def __init__(self, inner: Any, fuse: Fuse) -> None:
+        self._inner = inner
+        self._fuse = fuse
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def expand(self, text: Any, principal: Any) -> Any:
+        await self._fuse.instant("before a prompt")
+        found = await self._inner.expand(text, principal)
+        await self._fuse.instant("after a prompt")
+        return found
+
+
 class FusedFetcher:
     """Wraps a source of files, so that it can be struck before it begins, before each piece and
     after the last."""

@@ -108,7 +108,8 @@ class World:
     tools did.
 
     `holds` decides which answers wait at the gate after a piece of text. `shown` is what watchers
-    have read of each message. `tools_ran` names each call once for every time that it ran.
+    have read of each message. `tools_ran` names each call once for every time that it ran, and
+    `prompts_fetched` has the text of a prompt once for every time that it was fetched.
     `when_called` is done while a tool runs. `clickers` are those who press a button under each
     question that they see: who, and which one.
     """
@@ -124,6 +125,7 @@ class World:
         self.gate = _HeldWork()
         self.entropy = SeededEntropy(seed)
         self.tools_ran: list[str] = []
+        self.prompts_fetched: list[str] = []
         self.when_called: Callable[[], None] = lambda: None
         self.shown: dict[str, str] = {}
         self.modes: dict[str, Busy] = {}

@@ -16,7 +16,7 @@ import msgspec
 from perdure.domain.delivery import HEARD, DeliveryStep
 from perdure.domain.errors import Conflict
 from perdure.domain.ids import ConversationId, MessageId, SessionId, TurnId
-from perdure.domain.inbound.commands import RESTART, command_in
+from perdure.domain.inbound.commands import RESTART
 from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
 from perdure.domain.journal.events import AnyEvent, MessageJoined, Recorded, SteerAccepted
 from perdure.domain.journal.session_events import CommandTaken
@@ -158,7 +158,7 @@ def _take(context: TurnContext) -> Op[Reception]:
     update = context.update
     if update.kind in (UpdateKind.EDIT, UpdateKind.DELETE):
         return Reception(accepted=(yield from amending.take(context)))
-    command = command_in(update.text) if update.takes_commands else None
+    command = context.agent.command_in(update.text) if update.takes_commands else None
     if command is not None:
         return (yield from dispatch.take(context, command))
     answered = yield from responding.respond(context)

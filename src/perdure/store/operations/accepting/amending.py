@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 from perdure.domain.content.forwards import ForwardedText
 from perdure.domain.ids import MessageId, PrincipalId, SessionId, TurnId
-from perdure.domain.inbound.commands import command_in
 from perdure.domain.inbound.updates import Accepted, UpdateEffect
 from perdure.domain.journal.events import (
     MessageJoined,
@@ -208,7 +207,7 @@ def _edit(context: TurnContext, original: Original) -> Op[Accepted]:
     text, newest = context.update.text, original.asked[-1]
     if text == original.text:
         return queueing.accepted(context, _here(context, newest), UpdateEffect.IGNORED, [])
-    if not context.update.is_forwarded and command_in(text) is not None:
+    if not context.update.is_forwarded and context.agent.command_in(text) is not None:
         return (yield from _refused(context, NOT_A_COMMAND, _here(context, newest)))
     if not text.strip() and not original.has_attachments:
         return (yield from _refused(context, BLANK, _here(context, newest)))

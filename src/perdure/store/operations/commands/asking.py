@@ -11,6 +11,7 @@ from perdure.domain.inbound.commands import Given
 from perdure.domain.inbound.updates import UpdateEffect
 from perdure.domain.journal.events import (
     AssistantSaid,
+    PromptExpanded,
     ToolFinished,
     TurnSettled,
     TurnStarted,
@@ -153,6 +154,8 @@ def _told(found: Explanation, audience: Audience) -> list[str]:
         match recorded.event:
             case TurnStarted(attempt=attempt) if attempt > 1:
                 lines.append(f"attempt {attempt}")
+            case PromptExpanded(name=prompt):
+                lines.append(f"the prompt {prompt} was fetched")
             case AssistantSaid(calls=calls) if calls:
                 lines.append("called " + ", ".join(call.name for call in calls))
             case ToolFinished() as finished:

@@ -220,11 +220,14 @@ def _effects_text(known: Sequence[EffectView]) -> str:
 
 
 def tools(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """List what the agent may do here, and why not the rest."""
+    """List what the agent may do here, and why not the rest, and the prompts that people may
+    call."""
     yield from ()
     offer = context.menu.offer(context.place.agent)
     name = context.menu.answering(context.place.agent)
     lines = [f"{each.name}  {each.told}" for each in offer.list_tools()]
-    if not lines:
-        return CommandResult(f"{name} has no tools.")
-    return CommandResult("\n".join([f"What {name} may do here:", *lines]))
+    lines = [f"What {name} may do here:", *lines] if lines else [f"{name} has no tools."]
+    if prompts := offer.list_prompts():
+        lines.append("Prompts of its tool servers, which you call by these words:")
+        lines += [f"{each.usage}  {each.about}".rstrip() for each in prompts]
+    return CommandResult("\n".join(lines))

@@ -6,7 +6,7 @@ session.
 """
 
 from perdure.domain.ids import SessionId, TurnId
-from perdure.domain.inbound.commands import Given, command_in
+from perdure.domain.inbound.commands import Given
 from perdure.domain.journal.events import AnyEvent, Recorded
 from perdure.domain.journal.session_events import (
     SessionClosed,
@@ -141,7 +141,7 @@ def is_idle(context: TurnContext) -> bool:
     if not limit_ms or place.head is None or context.open_turns:
         return False
     is_about_it = bool(update.target or update.results)
-    is_said = not is_about_it and command_in(update.text) is None
+    is_said = not is_about_it and context.agent.command_in(update.text) is None
     return is_said and context.stamp.at - place.active_at > limit_ms
 
 
