@@ -2,9 +2,12 @@
 reached or on which version of the protocol it speaks."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
+
+from perdure.tools.mcp.server_log import ServerLog
 
 # What a server may list, and how much of it is read. More is refused as a fault of the server.
 TOOLS_MAX: Final = 1_000
@@ -113,6 +116,25 @@ class Sampler(Protocol):
     may not ask."""
 
     async def __call__(self, request: dict[str, Any], /) -> dict[str, Any]: ...
+
+
+def _unheard() -> None:
+    """Do nothing about a list that has changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTerms:
+    """Holds the terms of a link: how long connecting may take, how long each answer may take that
+    is not of a call, and how long a call waits for a person. `on_change` hears, about once a second
+    at most, that the server's lists have changed. `log` gets what the server says beside its
+    answers."""
+
+    connect_s: float = 30.0
+    answer_s: float = 30.0
+    waits_s: float = 3600.0
+    on_change: Callable[[], None] = _unheard
+    sampler: Sampler | None = None
+    log: ServerLog = field(default_factory=ServerLog)
 
 
 class ServerLink(Protocol):
