@@ -289,8 +289,15 @@ def test_a_click_is_a_message_of_its_word() -> None:
     arrival = of_click(click())
     assert arrival is not None
     assert (arrival.text, arrival.thread, arrival.place) == ("Yes", TS, "C01")
-    assert arrival.external_id == f"C01/click/{LATER}/5.5"
+    assert arrival.external_id == f"C01/click/{LATER}/U01/5.5"
     assert arrival.is_addressed
+
+
+def test_two_people_who_click_at_the_same_instant_are_two_messages() -> None:
+    hers, his = of_click(click()), of_click(click(user={"id": "U02", "name": "bob"}))
+    assert hers is not None
+    assert his is not None
+    assert hers.external_id != his.external_id
 
 
 def test_buttons_of_others_are_none_of_our_business() -> None:

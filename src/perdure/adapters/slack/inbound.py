@@ -198,7 +198,8 @@ def click_envelope(click: Click) -> Arrival | None:
     channel, message = click.channel.id, click.message or Message()
     is_reply = bool(message.thread_ts) and message.thread_ts != message.ts
     return Arrival(
-        external_id=f"{channel}/click/{message.ts}/{action.action_ts}",
+        # Two people may press at the same instant.
+        external_id=f"{channel}/click/{message.ts}/{click.user.id}/{action.action_ts}",
         place=channel,
         place_kind=_kind(channel),
         sender=Sender(id=click.user.id, name=click.user.name or ""),
