@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from perdure.domain.ids import QuestionId
 from perdure.domain.outcomes import QuestionKind
-from perdure.domain.text import BIDIRECTIONAL
+from perdure.domain.text import BIDIRECTIONAL, INVISIBLE
 from perdure.domain.tools.asking import (
     ALLOW,
     ALLOW_CALL,
@@ -21,6 +21,7 @@ from perdure.domain.tools.asking import (
     approval_text,
     consent_of,
     inquiry_text,
+    is_shown_whole,
     over_text,
     refused_text,
     short_id,
@@ -141,6 +142,37 @@ def test_what_changes_the_order_of_letters_is_shown_by_its_number(code: int) -> 
     for text in texts:
         assert sign not in text
         assert f"<U+{code:04X}>" in text
+
+
+@pytest.mark.parametrize("code", [*INVISIBLE, 0x1B, 0x9B])
+def test_nothing_of_what_is_approved_is_left_out(code: int) -> None:
+    sign = chr(code)
+
+    for text in (asked(f"rm a{sign}.txt"), asked(preview=f"+ {sign}x")):
+        assert sign not in text
+        assert f"<U+{code:04X}>" in text
+
+
+def test_arguments_in_any_script_stay_as_they_are() -> None:
+    # A joiner is part of how these words are written.
+    for words in ("\u0645\u06cc\u200c\u062e", "👩\u200d💻", "שלום"):
+        assert words in asked(words)
+
+
+def test_a_question_has_a_bound_also_where_every_character_is_shown_by_its_number() -> None:
+    hidden = "\u202e" * (SHOWN_MAX - 10)
+
+    assert not is_shown_whole(hidden, "")
+    assert len(asked(hidden)) < SHOWN_MAX
+    assert approval_choices(hidden, "", can_grant=True) == (DENY_CALL,)
+
+
+def test_a_long_answer_is_not_repeated_whole_under_its_question() -> None:
+    line = answered_text(QuestionKind.QUESTION, "word " * 4_000, "ada", "", "")
+
+    assert line.startswith("✔️ ada: word")
+    assert line.endswith("…")
+    assert len(line) < 600
 
 
 @given(st.text(max_size=60))

@@ -10,7 +10,16 @@ REPLACEMENT: Final = "\ufffd"
 _CONTROL: Final = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 # Embeddings, overrides and isolates can make the text after them appear in another order.
 BIDIRECTIONAL: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+# These take no room: marks of direction, which scripts from right to left need, and others. Or they
+# break a line where no line break is seen. Joiners are not among them: whole scripts and many emoji
+# need them.
+INVISIBLE: Final = (
+    *(0x061C, 0x200B, 0x200E, 0x200F, 0x2028, 0x2029, 0xFEFF),
+    *range(0x2060, 0x2066),
+    *range(0xE0000, 0xE0080),
+)
 _SHOWN: Final = _CONTROL | {code: f"<U+{code:04X}>" for code in BIDIRECTIONAL}
+_EXACT: Final = {code: f"<U+{code:04X}>" for code in (*_CONTROL, *BIDIRECTIONAL, *INVISIBLE)}
 _ENDS: Final = (".", "?", "!", "…", "。", "？", "！")  # noqa: RUF001 - a model's server may write any
 
 
@@ -55,3 +64,9 @@ def without_disguise(text: str) -> str:
     """Return a text without control characters, and with characters that change the order of
     letters shown by their number, so that it means what it looks like."""
     return text.translate(_SHOWN)
+
+
+def exact(text: str) -> str:
+    """Return a text with every character shown by its number that nobody would see, so that nothing
+    of it is left out: for what a person is to approve."""
+    return text.translate(_EXACT)

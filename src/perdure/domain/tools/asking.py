@@ -13,7 +13,7 @@ import msgspec
 from perdure.domain.ids import QuestionId
 from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import QuestionKind
-from perdure.domain.text import without_disguise
+from perdure.domain.text import exact, without_disguise
 from perdure.domain.tools.grants import Scope
 
 ALLOW: Final = "allow"
@@ -26,6 +26,8 @@ DENY_CALL: Final = "Deny"
 SHOWN_MAX: Final = 12_000
 # How many last characters of a question's id name it in a conversation.
 SHORT: Final = 6
+# The most characters of an answer that are shown under its question.
+ECHO_MAX: Final = 500
 CHOICES_MAX: Final = 25
 CHOICE_LENGTH_MAX: Final = 200
 QUESTION_LENGTH_MAX: Final = 4_000
@@ -67,8 +69,11 @@ def short_id(question: QuestionId) -> str:
 
 
 def is_shown_whole(arguments: str, preview: str) -> bool:
-    """Tell whether a question can show everything that a person must see before allowing it."""
-    return len(arguments) + len(preview) <= SHOWN_MAX
+    """Tell whether a question can show everything that a person must see before allowing it. What
+    is shown counts: a character that is shown by its number takes the room of its number."""
+    if len(arguments) + len(preview) > SHOWN_MAX:
+        return False
+    return len(exact(arguments)) + len(exact(preview)) <= SHOWN_MAX
 
 
 def approval_choices(arguments: str, preview: str, *, can_grant: bool) -> tuple[str, ...]:
@@ -103,7 +108,8 @@ def approval_text(  # noqa: PLR0913 - everything that a person must know
         scopes = f" session, forever or 30m after it covers {grant}." if grant else ""
         lines.append(f"/approve {name} allows it, /deny {name} does not.{scopes}{_wait(minutes)}")
     else:
-        shown = arguments if len(arguments) <= SHOWN_MAX else arguments[: SHOWN_MAX // 4]
+        shown = exact(arguments[: SHOWN_MAX + 1])
+        shown = shown if len(shown) <= SHOWN_MAX else shown[: SHOWN_MAX // 4]
         lines.append(f"{_fenced(shown)}\n… {len(arguments) + len(preview):,} characters in all")
         lines.append(
             "This is too long to be shown here, so it cannot be allowed here. Look at it on the "
@@ -138,7 +144,7 @@ def _name(tool: str) -> str:
 
 def _fenced(text: str, language: str = "") -> str:
     """Return a text as a block of code that it cannot end."""
-    shown = without_disguise(text)
+    shown = exact(text)
     fence = "```"
     while fence in shown:
         fence += "`"
@@ -148,7 +154,8 @@ def _fenced(text: str, language: str = "") -> str:
 def answered_text(kind: QuestionKind, answer: str, who: str, scope: str, grant: str) -> str:
     """Return the line that replaces the buttons of a question that was answered."""
     if kind is QuestionKind.QUESTION:
-        return f"✔️ {who}: {without_disguise(answer)}"
+        said = without_disguise(answer)
+        return f"✔️ {who}: {said if len(said) <= ECHO_MAX else f'{said[:ECHO_MAX]} …'}"
     if answer != ALLOW:
         return f"⛔ Denied by {who}."
     lasting = (

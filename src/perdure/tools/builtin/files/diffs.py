@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from typing import Final, NamedTuple
 
-from perdure.domain.text import BIDIRECTIONAL
+from perdure.domain.text import BIDIRECTIONAL, INVISIBLE
 from perdure.tools.builtin.files.bounds import FilesBounds
 
 _CONTEXT: Final = 3
@@ -19,7 +19,7 @@ _DEPTH_MAX: Final = 8
 _NO_BREAK: Final = "\\ No newline at end of file"
 _CONTROLS: Final = (code for code in (*range(32), *range(127, 160)) if chr(code) != "\t")
 # Characters that would hide what a line holds from the person who reads it.
-_SHOWN: Final = {code: f"<U+{code:04X}>" for code in (*_CONTROLS, *BIDIRECTIONAL)}
+_SHOWN: Final = {code: f"<U+{code:04X}>" for code in (*_CONTROLS, *BIDIRECTIONAL, *INVISIBLE)}
 
 
 class _Span(NamedTuple):
