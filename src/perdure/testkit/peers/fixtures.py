@@ -16,6 +16,9 @@ from typing import TypeVar
 
 import pytest
 
+from perdure.testkit.peers.acp.aimock import AimockControl, AimockServer
+from perdure.testkit.peers.acp.hostile_acp import HostileAcp
+from perdure.testkit.peers.acp.published_acp import PublishedAcp
 from perdure.testkit.peers.discord.discord_twin import DiscordTwinControl, DiscordTwinServer
 from perdure.testkit.peers.matrix.synapse import MatrixControl, SynapseServer
 from perdure.testkit.peers.mcp.conformance import ConformanceSuite
@@ -108,6 +111,22 @@ class NewPeer:
     def bubblewrap(self) -> Path:
         return _had(_program("bwrap"), self._site("bubblewrap"))
 
+    def aimock(self) -> AimockServer:
+        site = self._site("aimock")
+        _had(self._module("@copilotkit") / "aimock", site)
+        return AimockServer(site, node=self._node(site), harness=self._folder / "aimock.mjs")
+
+    def published_acp(self) -> PublishedAcp:
+        site = self._site("published-acp")
+        modules = self._folder / "node_modules"
+        published = PublishedAcp(modules, self._node(site), kind=f"linux-{_machine()}")
+        for program in published.programs:
+            _had(program, site)
+        return published
+
+    def hostile_acp(self) -> HostileAcp:
+        return HostileAcp(self._root)
+
     def tinyproxy(self, *, login: str = "") -> WebProxy:
         site = self._site("tinyproxy")
         return tinyproxy(_had(_program("tinyproxy"), site), site, login=login)
@@ -121,8 +140,12 @@ class NewPeer:
 
     def _node(self, site: Site) -> Path:
         # The peers need a newer Node than most machines have, so one is installed beside them.
-        kind = "arm64" if platform.machine() in {"aarch64", "arm64"} else "x64"
-        return _had(self._module(f"node-linux-{kind}") / "bin" / "node", site)
+        return _had(self._module(f"node-linux-{_machine()}") / "bin" / "node", site)
+
+
+def _machine() -> str:
+    """Return the kind of this machine as Node's packages call it."""
+    return "arm64" if platform.machine() in {"aarch64", "arm64"} else "x64"
 
 
 def _program(name: str) -> Path:
@@ -198,6 +221,12 @@ def discord_twin_server(new_peer: NewPeer) -> Iterator[DiscordTwinServer]:
     yield from _served(new_peer.discord_twin())
 
 
+@pytest.fixture(scope="session")
+def aimock_server(new_peer: NewPeer) -> Iterator[AimockServer]:
+    """Provide the model of agents by others, for the session."""
+    yield from _served(new_peer.aimock())
+
+
 @pytest.fixture
 async def matrix(synapse_server: SynapseServer) -> AsyncIterator[MatrixControl]:
     """Provide Matrix without limits."""
@@ -250,4 +279,11 @@ async def discord_twin(
 ) -> AsyncIterator[DiscordTwinControl]:
     """Provide Discord's gateway and REST."""
     async with discord_twin_server.control() as control:
+        yield control
+
+
+@pytest.fixture
+async def aimock(aimock_server: AimockServer) -> AsyncIterator[AimockControl]:
+    """Provide the model of agents by others, with no request in it."""
+    async with aimock_server.control() as control:
         yield control
