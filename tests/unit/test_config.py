@@ -213,6 +213,19 @@ def test_a_slash_at_the_end_of_the_public_address_changes_nothing(url: str) -> N
     assert read(f"[server]\nbase_url = '{url}/'").server.base_url == url
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("'pure'", "pure"),
+        ("{ now = 'pure', 'set_*' = 'once' }", {"now": "pure", "set_*": "once"}),
+    ],
+)
+def test_one_key_says_it_of_all_tools_or_of_some(written: str, meant: object) -> None:
+    text = f"[tools.mcp.time]\nurl = 'http://h'\nrepeat = {written}"
+
+    assert read(text).tools.mcp["time"].repeat == meant
+
+
 def test_the_first_agent_of_the_file_is_the_default() -> None:
     config = read('[agents.zeta]\nkind = "demo"\n[agents.alpha]\nkind = "demo"\n')
 
@@ -322,6 +335,9 @@ def test_a_configuration_error_is_a_rejection() -> None:
         ("[agents.g]\nkind = 'acp'\ncommand = ['g']\npool.processes = 0", 4, "pool.processes"),
         ("[tools.mcp.time]\napprove = 'never'", 1, "either command or url, and has neither"),
         ("[tools.mcp.t]\ncommand = ['t']\nurl = 'http://h'", 1, "and has both"),
+        ("[tools.mcp.t]\nurl = 'http://h'\nrepeat = 'puer'", 3, 'did you mean "pure"?'),
+        ("[tools.mcp.t]\nurl = 'http://h'\nrepeat = 7", 3, "not 7"),
+        ("[tools.mcp.t]\nurl = 'http://h'\nrepeat.a = 'onec'", 3, 'did you mean "once"?'),
         ("[transcriber]\ncommand = ['t', '{file}']\nurl = 'http://h'", 1, "and has both"),
         ("[transcriber]\ncommand = ['whisper']", 2, "must name the file to read"),
         ("[limits]\nmedia_bytes = 0", 2, "at least 1"),

@@ -89,11 +89,10 @@ class TomlReader:
         elif isinstance(shape, type) and issubclass(shape, msgspec.Struct):
             result = self.table(shape, value, path)
         elif origin in {Union, UnionType}:
-            kinds = cast("Sequence[type[msgspec.Struct]]", get_args(shape))
-            result = self._tagged(kinds, value, path)
+            result = self._either(get_args(shape), value, path)
         elif origin is tuple:
             result = self._list(wanted, value, path)
-        elif isinstance(origin, type) and issubclass(origin, Mapping):
+        elif _is_mapping(shape):
             result = self._mapping(shape, value, path)
         else:
             result = self._plain(wanted, value, path)
@@ -114,6 +113,15 @@ class TomlReader:
         for key, field in fields.items():
             if field.required and key not in value:
                 self.complain(path, f"{key_text(path)} needs {key} = ...: {expected(field.type)}")
+
+    def _either(self, kinds: Sequence[object], value: object, path: KeyPath) -> object:
+        """Read a value of one of several types: structs that a tag names, or a table of entries
+        and something plain."""
+        table = next((kind for kind in kinds if _is_mapping(kind)), None)
+        if table is None:
+            return self._tagged(cast("Sequence[type[msgspec.Struct]]", kinds), value, path)
+        plain = next(kind for kind in kinds if kind is not table)
+        return self.value(table if isinstance(value, dict) else plain, value, path)
 
     def _tagged(
         self, kinds: Sequence[type[msgspec.Struct]], value: object, path: KeyPath
@@ -233,6 +241,12 @@ class TomlReader:
             self.complain(path, f"{key_text(path)} is read from {file}, which is empty; {advice}")
             return None
         return Secret(found)
+
+
+def _is_mapping(kind: object) -> bool:
+    """Tell whether a type is that of a table of named entries."""
+    origin = get_origin(kind)
+    return isinstance(origin, type) and issubclass(origin, Mapping)
 
 
 def _meant(value: object, options: Sequence[str] | Mapping[str, object]) -> str | None:

@@ -124,7 +124,7 @@ class Seating:
         if usable:
             usable.append(ResultTool(self._store.media))
         seat = _seat(name, config, self.clock, self.outgoing)
-        tools, policy = Toolbox(usable), _policy(name, config, settings)
+        tools, policy = Toolbox(usable), policy_of(name, config, settings)
         missing = tuple(_missing(name, config, kit))
         return msgspec.structs.replace(seat, tools=tools, policy=policy, missing_tools=missing)
 
@@ -143,7 +143,7 @@ def _hidden(rules: Sequence[RuleSection]) -> Iterator[str]:
             yield rule.match
 
 
-def _policy(name: str, config: AgentConfig, settings: ToolsConfig) -> ToolPolicy:
+def policy_of(name: str, config: AgentConfig, settings: ToolsConfig) -> ToolPolicy:
     """Return when people are asked about this agent's calls."""
     approve = {**settings.approve, **config.approve}
     return ToolPolicy(
