@@ -72,7 +72,7 @@ class FileReader:
         return FileReading(text=bounded(text), problem=problem, seconds=seconds)
 
     async def _read_in_child(self, source: FileSource) -> FileReading:
-        command = [sys.executable, "-I", "-m", CHILD, source.mime]
+        command = [sys.executable, "-I", "-m", CHILD, source.mime, source.address]
         try:
             said = await run_child(command, source.data, seconds=self._document_s)
             return msgspec.json.decode(said, type=FileReading)

@@ -1,8 +1,8 @@
 """Reads one document in a process of its own, and prints its text as JSON; or makes a picture fit.
 
 Files come from strangers, and the libraries that read them are large. A document that takes all
-memory or never ends takes only this process with it. The document is on standard input, and its
-media type is the only argument.
+memory or never ends takes only this process with it. The document is on standard input. Its media
+type is the first argument, and the address of a page the second one.
 """
 
 import contextlib
@@ -51,11 +51,11 @@ def in_pdf(data: bytes) -> str:
     return found.text()
 
 
-def in_text(data: bytes, mime: str) -> str:
+def in_text(data: bytes, mime: str, address: str) -> str:
     """Return the text of a text file or a page. Its encoding is guessed if nothing shows it."""
     from perdure.app.reading.text_guessing import guessed_encoding  # noqa: PLC0415 - takes a while
 
-    return text_of(data, mime, guessed_encoding(data))
+    return text_of(data, mime, guessed_encoding(data), address=address)
 
 
 def fitted_picture(data: bytes) -> bytes:
@@ -65,7 +65,7 @@ def fitted_picture(data: bytes) -> bytes:
     return fitted(data)
 
 
-def reading_of(data: bytes, mime: str) -> FileReading:
+def reading_of(data: bytes, mime: str, address: str = "") -> FileReading:
     """Return the text of a document, or a picture that fits, or in words why there is none."""
     try:
         if is_picture(mime):
@@ -73,7 +73,7 @@ def reading_of(data: bytes, mime: str) -> FileReading:
         if mime == PDF:
             text = in_pdf(data)
         else:
-            text = text_of(data, mime) if mime in PACKED else in_text(data, mime)
+            text = text_of(data, mime) if mime in PACKED else in_text(data, mime, address)
     except UnreadableFile as error:
         return FileReading(problem=str(error))
     return FileReading(text=text, problem="" if text.strip() else NO_TEXT)
@@ -86,7 +86,7 @@ def main() -> None:
         os.nice(NICENESS)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
-    reading = reading_of(sys.stdin.buffer.read(), sys.argv[1])
+    reading = reading_of(sys.stdin.buffer.read(), *sys.argv[1:])
     sys.stdout.buffer.write(msgspec.json.encode(reading))
 
 

@@ -3,7 +3,8 @@ outside."""
 
 from perdure.domain.reading.kinds import PACKED, PDF, is_written
 from perdure.domain.reading.office import in_archive
-from perdure.domain.reading.texts import decoded_text, in_html
+from perdure.domain.reading.pages import in_html
+from perdure.domain.reading.texts import decoded_text
 
 
 def is_readable(mime: str) -> bool:
@@ -16,9 +17,11 @@ def is_sound(mime: str) -> bool:
     return mime.startswith("audio/")
 
 
-def text_of(data: bytes, mime: str, encoding: str = "") -> str:
-    """Return the text of a document. PDF is not handled here, because it takes a library. Raises
-    `UnreadableFile`."""
+def text_of(data: bytes, mime: str, encoding: str = "", *, address: str = "") -> str:
+    """Return the text of a document. PDF is not handled here, because it takes a library. `address`
+    is that of a page. Raises `UnreadableFile`."""
     if mime in PACKED:
         return in_archive(data, mime)
-    return in_html(data, encoding) if mime == "text/html" else decoded_text(data, encoding)
+    if mime == "text/html":
+        return in_html(data, encoding, address=address)
+    return decoded_text(data, encoding)

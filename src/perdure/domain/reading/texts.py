@@ -1,7 +1,5 @@
-"""Reads text files and HTML pages, and limits how much text of any file is kept."""
+"""Reads text files, and limits how much text of any file is kept."""
 
-import re
-from html.parser import HTMLParser
 from typing import Final
 
 import msgspec
@@ -11,18 +9,6 @@ from perdure.domain.text import storable
 
 TEXT_MAX: Final = 100_000
 CUT: Final = "[The text is cut here: the file holds more.]"
-# How much of a page is read. Markup is several times as long as its text.
-MARKUP_MAX: Final = 4_000_000
-_BLANKS: Final = re.compile(r"\s+")
-# Elements whose content is not shown on a page.
-_UNSEEN: Final = frozenset({"script", "style", "template", "noscript", "svg"})
-# Elements that stand on lines of their own.
-_LINES: Final = frozenset(
-    {
-        "p", "div", "br", "li", "tr", "table", "ul", "ol", "h1", "h2", "h3", "h4", "h5", "h6",
-        "section", "article", "header", "footer", "pre", "blockquote", "title", "hr", "dt", "dd",
-    }
-)  # fmt: skip
 
 
 class UnreadableFile(Exception):
@@ -84,43 +70,3 @@ def decoded_text(data: bytes, encoding: str = "") -> str:
     # A character takes at most four bytes in all encodings, so the rest is not needed.
     begun = data[: 4 * (TEXT_MAX + 1)]
     return bounded(decoded_in(begun, encoding or encoding_of(begun) or UTF_8))
-
-
-def in_html(data: bytes, encoding: str = "") -> str:
-    """Return the text of a page, without its tags. Raises `UnreadableFile`."""
-    page = _Page()
-    try:
-        page.feed(decoded_in(data[:MARKUP_MAX], encoding or encoding_of(data) or UTF_8))
-        page.close()
-    except AssertionError as error:  # the parser's answer to impossible declarations
-        raise UnreadableFile("its markup is broken") from error
-    text = page.found.text()
-    is_cut = len(data) > MARKUP_MAX and not page.found.is_full
-    return f"{text}\n{CUT}" if is_cut else text
-
-
-class _Page(HTMLParser):
-    """Collects the text of a page while it is parsed."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.found = Collector()
-        self._unseen = 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _UNSEEN:
-            self._unseen += 1
-        elif tag in _LINES:
-            self.found.add("\n")
-        elif tag in ("td", "th"):
-            self.found.add("\t")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in _UNSEEN:
-            self._unseen = max(self._unseen - 1, 0)
-        elif tag in _LINES:
-            self.found.add("\n")
-
-    def handle_data(self, data: str) -> None:
-        if not self._unseen:
-            self.found.add(_BLANKS.sub(" ", data))

@@ -214,12 +214,14 @@ class Fetcher(Protocol):
 
 
 class FileSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds a file that is to be read."""
+    """Holds a file that is to be read. `address` is that of a page from the web: then its links are
+    told as whole addresses, and more of its text."""
 
     data: bytes
     mime: str
     name: str
     is_voice: bool = False
+    address: str = ""
 
 
 class ReadsFiles(Protocol):
