@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,13 @@ def running(word: str) -> list[int]:
         except (OSError, UnicodeDecodeError):
             continue
     return [pid for pid in found if lives(pid)]
+
+
+@pytest.fixture
+def nap(request: pytest.FixtureRequest) -> str:
+    """Provide how long something sleeps in this test and in no other one that runs now, so that it
+    is found among all processes of the machine."""
+    return f"600.{os.getpid()}{zlib.crc32(request.node.nodeid.encode())}"
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -515,6 +523,7 @@ async def test_where_no_sandbox_starts_nothing_runs_and_the_cause_is_told(
         assert why in said
         assert 'set [tools.shell] sandbox = "off"' in said
         assert (await model.outlook("touch", "made")).problem == said
+        assert [each.trouble for each in model.toolbox.offers()] == [said], "/tools says so"
         # It is installed, says its version, and is forbidden to work.
         fake = programs / "bwrap"
         fake.write_text(
@@ -528,19 +537,21 @@ async def test_where_no_sandbox_starts_nothing_runs_and_the_cause_is_told(
 # How they end.
 
 
-async def test_a_command_that_takes_too_long_is_ended_and_its_output_told(model: Model) -> None:
+async def test_a_command_that_takes_too_long_is_ended_and_its_output_told(
+    model: Model, nap: str
+) -> None:
     async with asyncio.timeout(IN_A_WHILE_S):
-        said = await model.script("echo before; sleep 600.1", timeout_s=0.5)
+        said = await model.script(f"echo before; sleep {nap}", timeout_s=0.5)
     assert "it ran longer than the 0.5 s that it had" in said
     assert "before" in said
-    await until(lambda: not running("600.1"))
+    await until(lambda: not running(nap))
 
 
-async def test_a_command_that_ignores_its_end_is_killed(model: Model) -> None:
-    stubborn = "trap '' TERM INT HUP; echo up; while :; do sleep 600.2; done"
+async def test_a_command_that_ignores_its_end_is_killed(model: Model, nap: str) -> None:
+    stubborn = f"trap '' TERM INT HUP; echo up; while :; do sleep {nap}; done"
     async with asyncio.timeout(IN_A_WHILE_S):
         assert "up" in await model.script(stubborn, timeout_s=0.5)
-    await until(lambda: not running("600.2"))
+    await until(lambda: not running(nap))
 
 
 async def test_a_command_is_asked_to_end_before_it_is_killed(model: Model, root: Path) -> None:
@@ -549,11 +560,13 @@ async def test_a_command_is_asked_to_end_before_it_is_killed(model: Model, root:
     assert not (root / "lock").exists()
 
 
-async def test_what_left_the_command_holds_up_nothing_and_ends_with_it(model: Model) -> None:
-    leaves = "setsid sleep 600.3 & nohup sleep 600.3 & echo done"
+async def test_what_left_the_command_holds_up_nothing_and_ends_with_it(
+    model: Model, nap: str
+) -> None:
+    leaves = f"setsid sleep {nap} & nohup sleep {nap} & echo done"
     async with asyncio.timeout(IN_A_WHILE_S):
         assert "done" in await model.script(leaves)
-    await until(lambda: not running("600.3"))
+    await until(lambda: not running(nap))
 
 
 async def test_a_flood_is_cut_in_the_middle(model: Model) -> None:
@@ -583,13 +596,13 @@ async def test_a_command_that_takes_too_much_memory_is_ended(make: Make, new_pee
         assert "used too much memory" in await model.runs("python3", "-c", greedy)
 
 
-async def test_a_call_that_is_cancelled_ends_its_command(model: Model) -> None:
-    call = asyncio.create_task(model.calls(action="run", argv=["sleep", "600.4"]))
-    await until(lambda: bool(running("600.4")))
+async def test_a_call_that_is_cancelled_ends_its_command(model: Model, nap: str) -> None:
+    call = asyncio.create_task(model.calls(action="run", argv=["sleep", nap]))
+    await until(lambda: bool(running(nap)))
     call.cancel()
     async with asyncio.timeout(IN_A_WHILE_S):
         await asyncio.wait({call})
-    assert not running("600.4")
+    assert not running(nap)
 
 
 # Jobs.
@@ -618,18 +631,18 @@ async def test_a_job_that_fails_at_once_says_so(model: Model) -> None:
     assert "No such file" in said
 
 
-async def test_a_job_is_ended_with_all_that_it_has_started(model: Model) -> None:
-    job = await model.begins("sh", "-c", "setsid sleep 600.5 & sleep 600.5")
-    await until(lambda: bool(running("600.5")))
+async def test_a_job_is_ended_with_all_that_it_has_started(model: Model, nap: str) -> None:
+    job = await model.begins("sh", "-c", f"setsid sleep {nap} & sleep {nap}")
+    await until(lambda: bool(running(nap)))
     said = await model.gets(action="end", job=job)
     assert said == f"{job} was ended."
-    assert not running("600.5")
+    assert not running(nap)
     assert (await model.gets(action="end", job=job)).startswith("It had ended before")
     assert f"{job} was ended" in await model.gets(action="list")
 
 
-async def test_nobody_else_sees_reads_or_ends_a_job(model: Model) -> None:
-    job = await model.begins("sh", "-c", f"echo {CANARY}; sleep 600.6")
+async def test_nobody_else_sees_reads_or_ends_a_job(model: Model, nap: str) -> None:
+    job = await model.begins("sh", "-c", f"echo {CANARY}; sleep {nap}")
     others = [
         model.other(principal=PrincipalId("prn_bob")),
         model.other(conversation=ConversationId("cnv_y")),
@@ -654,16 +667,16 @@ async def test_a_log_keeps_its_end(model: Model) -> None:
     assert len(said) < 20_000
 
 
-async def test_a_person_has_so_many_jobs_and_ended_ones_make_room(make: Make) -> None:
+async def test_a_person_has_so_many_jobs_and_ended_ones_make_room(make: Make, nap: str) -> None:
     model = make(has_sandbox=False)
     other = model.other(principal=PrincipalId("prn_bob"))
-    jobs = [await model.begins("sleep", "600.7") for _ in range(JOBS_OF_PERSON)]
-    said = await model.fails(action="run", argv=["sleep", "600.7"], background=True)
+    jobs = [await model.begins("sleep", nap) for _ in range(JOBS_OF_PERSON)]
+    said = await model.fails(action="run", argv=["sleep", nap], background=True)
     assert "you have 8 jobs that still run; end one first" in said
     assert (await other.begins("true")).startswith("job-")
     assert "exit code 0" in await model.runs("true"), "the others still run"
     await model.gets(action="end", job=jobs[3])
-    late = await model.begins("sleep", "600.7")
+    late = await model.begins("sleep", nap)
     listed = await model.gets(action="list")
     assert late in listed
     assert jobs[3] not in listed
@@ -678,15 +691,17 @@ async def test_jobs_that_were_there_before_a_restart_are_told_to_be_gone(make: M
         assert "jobs end with the gateway" in await model.fails(action=action, job="job-1234")
 
 
-async def test_the_end_of_the_gateway_ends_all_jobs(root: Path, new_peer: NewPeer) -> None:
+async def test_the_end_of_the_gateway_ends_all_jobs(
+    root: Path, new_peer: NewPeer, nap: str
+) -> None:
     new_peer.bubblewrap()
     children, jobs = LaunchedChildren(), ShellJobs()
     settings = ShellSettings(roots=(root,), search_path=os.environ["PATH"])
     model = Model(Toolbox([ShellTool(settings, children, jobs)]), root)
     for _ in range(3):
-        await model.begins("sh", "-c", "trap '' TERM; setsid sleep 600.8; sleep 600.8")
-    await until(lambda: len(running("600.8")) >= 3)
+        await model.begins("sh", "-c", f"trap '' TERM; setsid sleep {nap}; sleep {nap}")
+    await until(lambda: len(running(nap)) >= 3)
     async with asyncio.timeout(IN_A_WHILE_S):
         await jobs.close()
         await children.close()
-    assert not running("600.8")
+    assert not running(nap)

@@ -68,7 +68,8 @@ class Tool(Protocol):
         and raises `Rejected` if the arguments are wrong."""
 
     def kinds(self) -> Sequence[CallTraits]:
-        """Return the traits of each kind of call, for people who ask what the tool may do."""
+        """Return the traits of each kind of call, for people who ask what the tool may do. A kind
+        that is known not to work now has a `problem`."""
 
     async def outlook(self, call: ToolCall, caller: ToolCaller) -> Outlook:
         """Return what the call would do if it ran now."""

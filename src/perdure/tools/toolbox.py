@@ -84,14 +84,8 @@ class Toolbox:
         return self._schemas
 
     def offers(self) -> list[ToolOffer]:
-        return [
-            ToolOffer(
-                name=tool.name,
-                description=tool.description,
-                traits=tuple(tool.kinds()),
-            )
-            for tool in self._tools.values()
-        ] + [offer for source in self._sources for offer in source.offers()]
+        offers = [_offer(tool) for tool in self._tools.values()]
+        return offers + [offer for source in self._sources for offer in source.offers()]
 
     def has(self, name: str) -> bool:
         return name in self._tools
@@ -162,6 +156,13 @@ class Toolbox:
         near = get_close_matches(shown, self._tools, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return f"there is no tool {shown!r}{hint}; you have: {', '.join(self._tools)}"
+
+
+def _offer(tool: Tool) -> ToolOffer:
+    """Return a tool as people are told of it. A kind of call that cannot run is its trouble."""
+    kinds = tuple(tool.kinds())
+    trouble = next((each.problem for each in kinds if each.problem), "")
+    return ToolOffer(name=tool.name, description=tool.description, traits=kinds, trouble=trouble)
 
 
 def definition_of(tool: Tool) -> str:

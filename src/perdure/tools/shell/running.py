@@ -60,6 +60,7 @@ class CommandRuns:
         self._guards: list[str] = []
         self._starting = asyncio.Lock()
         self._is_proven = not settings.has_sandbox
+        self.last_trouble = ""
 
     async def trouble(self) -> str:
         """Return why no command can run here and what to do, or an empty string. A sandbox is
@@ -69,13 +70,15 @@ class CommandRuns:
         cause = await self._cause()
         if not cause:
             self._is_proven = True
+            self.last_trouble = ""
             return ""
         log.warning("no sandbox starts for the tool shell", cause=cause)
-        return (
+        self.last_trouble = (
             f"commands cannot run here, because no sandbox starts: {cause}; install bubblewrap and "
             'allow it to make user namespaces, or set [tools.shell] sandbox = "off" to run them '
             "without"
         )
+        return self.last_trouble
 
     async def _cause(self) -> str:
         """Return why a sandbox does not start, or an empty string."""

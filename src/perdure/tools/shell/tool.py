@@ -129,7 +129,11 @@ class ShellTool:
         return msgspec.structs.replace(kind, argv=command.argv, folder=command.folder)
 
     def kinds(self) -> Sequence[CallTraits]:
-        return tuple(_kind(action) for action in get_args(_Action))
+        trouble = self._runs.last_trouble
+        return tuple(
+            msgspec.structs.replace(_kind(action), problem=trouble if action == "run" else "")
+            for action in get_args(_Action)
+        )
 
     async def outlook(self, call: ToolCall, caller: ToolCaller) -> Outlook:
         asked = self._asked(call.arguments)
