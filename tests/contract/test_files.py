@@ -11,10 +11,11 @@ import pytest
 from yarl import URL
 
 from perdure.app.config.loading import Secret, TranscriberConfig
+from perdure.app.network.public_web import RoutedWeb
+from perdure.app.network.web_fetching import WebFetcher
 from perdure.app.reading.file_reading import FileReader
 from perdure.app.reading.reading_child import reading_of
 from perdure.app.reading.transcribing import transcriber_of
-from perdure.app.wiring.web_fetching import WebFetcher
 from perdure.domain.errors import Permanent, Transient
 from perdure.domain.reading.kinds import DOCX, PDF
 from perdure.domain.reading.texts import FileReading
@@ -29,7 +30,7 @@ async def server() -> AsyncIterator[FileServer]:
 
 
 async def fetched(url: str, *, with_private: bool = True) -> bytes:
-    pieces = [piece async for piece in WebFetcher(with_private=with_private).fetch(url)]
+    pieces = [piece async for piece in WebFetcher(RoutedWeb(with_private=with_private)).fetch(url)]
     return b"".join(pieces)
 
 
@@ -123,7 +124,7 @@ async def test_no_other_way_to_write_it_helps(server: FileServer, host: str) -> 
     assert server.asked == []
 
 
-class FirstStepFree(WebFetcher):
+class FirstStepFree(RoutedWeb):
     """Lets the first address pass, as if it were a public one."""
 
     is_first = True
@@ -137,7 +138,7 @@ async def test_a_redirection_leads_nobody_into_our_network(server: FileServer) -
     server.redirects["/start"] = f"{server.url}/a.txt"
 
     with pytest.raises(Permanent) as refused:
-        _ = [piece async for piece in FirstStepFree().fetch(f"{server.url}/start")]
+        _ = [piece async for piece in WebFetcher(FirstStepFree()).fetch(f"{server.url}/start")]
 
     assert refused.value.code == "private_address"
     assert server.asked == ["/start"]

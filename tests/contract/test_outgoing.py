@@ -24,8 +24,9 @@ from perdure.app.config.loading import parse
 from perdure.app.config.network import network_of
 from perdure.app.network.outgoing import RoutedOutgoing
 from perdure.app.network.proxies import Proxies, exemptions_of, proxy_of
+from perdure.app.network.public_web import RoutedWeb
+from perdure.app.network.web_fetching import WebFetcher
 from perdure.app.wiring.system import SystemClock, SystemEntropy
-from perdure.app.wiring.web_fetching import WebFetcher
 from perdure.domain.errors import Permanent, Transient
 from perdure.domain.outcomes import StopReason
 from perdure.ports.platform.manifest import no_answers
@@ -380,7 +381,7 @@ async def fetched(fetcher: WebFetcher, url: str) -> bytes:
 async def test_behind_a_proxy_a_name_that_only_the_proxy_knows_is_fetched(
     proxy: ScriptedProxy, port: int, kind: str
 ) -> None:
-    fetcher = WebFetcher(outgoing=over(proxy.url(kind)))
+    fetcher = WebFetcher(RoutedWeb(outgoing=over(proxy.url(kind))))
     assert await fetched(fetcher, f"http://{NAME}:{port}/a.txt") == b"GET /a.txt []"
 
 
@@ -436,7 +437,7 @@ def directory(monkeypatch: pytest.MonkeyPatch) -> type[Directory]:
 async def test_behind_a_proxy_nothing_private_is_asked_for(
     proxy: ScriptedProxy, directory: type[Directory], port: int, kind: str, url: str
 ) -> None:
-    fetcher = WebFetcher(outgoing=over(proxy.url(kind)))
+    fetcher = WebFetcher(RoutedWeb(outgoing=over(proxy.url(kind))))
     with pytest.raises(Permanent) as refused:
         await fetched(fetcher, url)
     assert refused.value.code == "private_address"
@@ -449,7 +450,7 @@ async def test_behind_a_proxy_nothing_private_is_asked_for(
 async def test_behind_a_proxy_a_name_that_our_dns_calls_private_is_not_asked_for(
     proxy: ScriptedProxy, directory: type[Directory], port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fetcher = WebFetcher(outgoing=over(proxy.url("socks5")))
+    fetcher = WebFetcher(RoutedWeb(outgoing=over(proxy.url("socks5"))))
     monkeypatch.setattr(directory, "address", "10.0.0.7")
     with pytest.raises(Permanent) as refused:
         await fetched(fetcher, f"http://{NAME}:{port}/a")
@@ -463,16 +464,18 @@ async def test_a_private_proxy_leads_to_public_files_and_exempt_names_are_still_
 ) -> None:
     # The proxy's own name is private, which says nothing about the file.
     near = f"http://localhost:{proxy.port}"
-    assert await fetched(WebFetcher(outgoing=over(near)), f"http://{NAME}:{port}/a") == b"GET /a []"
-    exempt = WebFetcher(outgoing=over(near, no="localhost"))
+    fetcher = WebFetcher(RoutedWeb(outgoing=over(near)))
+    assert await fetched(fetcher, f"http://{NAME}:{port}/a") == b"GET /a []"
+    exempt = WebFetcher(RoutedWeb(outgoing=over(near, no="localhost")))
     with pytest.raises(Permanent) as refused:
         await fetched(exempt, f"http://localhost:{port}/a")
     assert refused.value.code == "private_address"
 
 
 async def test_a_proxy_that_is_away_is_no_reason_to_give_a_file_up() -> None:
+    nowhere = RoutedWeb(outgoing=over("http://127.0.0.1:9"))
     with pytest.raises(Transient):
-        await fetched(WebFetcher(outgoing=over("http://127.0.0.1:9")), f"http://{NAME}/a")
+        await fetched(WebFetcher(nowhere), f"http://{NAME}/a")
 
 
 SECTIONS = {

@@ -289,6 +289,7 @@ SECTIONS: dict[str, tuple[type[Section], ...]] = {
     "### `[tools.NAME]`": (config_values.ToolSection,),
     "### `[tools.files]`": (config_values.FilesSection, config_values.ToolSection),
     "### `[tools.shell]`": (config_values.ShellSection, config_values.ToolSection),
+    "### `[tools.search]`": (config_values.SearchSection, config_values.ToolSection),
     "### `[personas.NAME]`": (config_values.PersonaConfig,),
     "### `[recovery]`": (config_values.RecoveryConfig,),
     "### `[drain]`": (config_values.DrainConfig,),

@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from perdure.app.network.public_web import RoutedWeb
+from perdure.app.network.web_fetching import WebFetcher
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
-from perdure.app.wiring.web_fetching import WebFetcher
 from perdure.domain.address import Address
 from perdure.domain.checking.checker import violations
 from perdure.domain.content.stickers import Sticker
@@ -113,7 +114,7 @@ class Place:
                 limits=Limits(media_bytes=1_000, drain_timeout_s=0),
                 adapters={"scripted": self.platform},
                 sources={"scripted": self.platform},
-                web=WebFetcher(with_private=True),
+                web=WebFetcher(RoutedWeb(with_private=True)),
             ),
             supervisor.start,
             feed=Feed(),

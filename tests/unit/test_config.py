@@ -306,7 +306,7 @@ def test_a_configuration_error_is_a_rejection() -> None:
         (
             f"{CHAT}tools = ['browser']",
             4,
-            "valid tools: memory, sessions, todo, files, shell, ask, schedule, send",
+            "valid tools: memory, sessions, todo, files, shell, fetch, search, ask, schedule, send",
         ),
         (f"{CHAT}tools = ['memory',\n'files']", 5, 'names "files", which has no folder; add'),
         (f"{CHAT}[agents.main.approve]\nmemry = 'always'", 5, 'did you mean "memory"?'),
@@ -321,6 +321,15 @@ def test_a_configuration_error_is_a_rejection() -> None:
             7,
             'calls of "memory" are about no path and no command; leave it out',
         ),
+        (
+            f"{CHAT}[[agents.main.rules]]\ntool = 'fetch'\ndo = 'allow'\nmatch = 'python.org/**'",
+            7,
+            "addresses begin with http:// or https://",
+        ),
+        (f"{CHAT}tools = ['search']", 4, 'names "search", which has no engine; add [tools.search]'),
+        ("[tools.search]\nkind = 'searxng'", 1, "does not say where the SearXNG server is; add"),
+        ("[tools.search]\nkind = 'brave'", 1, "has no key for brave; add api_key"),
+        ("[tools.search]\nurl = 'http://h'", 2, "has no effect without kind; add kind ="),
         ("[tools.files]\nroots = ['/a',\n'work']", 3, 'must be a whole path such as "/srv/work"'),
         (f"{CHAT}command = ['x']", 4, 'unknown key "command" in [agents.main]'),
         (f"{CHAT}api_key = ''", 4, "is empty"),
@@ -820,6 +829,13 @@ def test_a_home_among_the_folders_of_the_system_is_refused(
     path.write_text(f"[tools.shell]\nroots = ['{apart}']\n")
     with pytest.raises(ConfigError, match="commands can read the gateway's home"):
         check_folders(read(path.read_text(), home=home), path)
+
+
+@pytest.mark.parametrize("match", ["https://docs.python.org/**", "http*://h/**", "**/private/**"])
+def test_a_rule_about_an_address_is_taken(match: str) -> None:
+    rule = f"[[agents.main.rules]]\ntool = 'fetch'\nmatch = '{match}'\ndo = 'allow'"
+    (taken,) = read(f"{CHAT}tools = ['fetch']\n{rule}").agents["main"].rules
+    assert (taken.tool, taken.match) == ("fetch", match)
 
 
 def test_a_folder_that_cannot_be_used_is_named_with_its_line(tmp_path: Path) -> None:

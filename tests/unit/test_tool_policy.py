@@ -398,6 +398,32 @@ def test_a_grant_for_a_file_covers_this_act_on_this_file() -> None:
     assert decided(file_call("/home/a.txt", "files.delete"), None, grant).do is Do.ASK
 
 
+def test_a_grant_for_a_page_covers_its_site_and_no_other() -> None:
+    def page(site: str, path: str) -> CallTraits:
+        return CallTraits(
+            names=("fetch",),
+            repeat=Repeat.REPEATABLE,
+            permission=Permission.ACT,
+            definition="v1",
+            paths=(site + path,),
+            site=site,
+        )
+
+    offer = offered(page("https://docs.python.org", "/3"), "main", "{}")
+    assert offer is not None
+    assert offer.words == "fetch on https://docs.python.org"
+    for site, is_covered in [
+        ("https://docs.python.org", True),
+        ("http://docs.python.org", False),
+        ("https://docs.python.org:8443", False),
+        ("https://docs.python.org.evil.example", False),
+    ]:
+        other = offered(page(site, "/3/library"), "main", "{}")
+        assert other is not None
+        grant = granted(offer)
+        assert covers(grant, other, session=HERE, now_ms=NOW_MS) is is_covered
+
+
 def test_a_grant_for_what_must_not_be_repeated_covers_the_same_arguments() -> None:
     pay = msgspec.structs.replace(MAIL, repeat=Repeat.ONCE)
     grant = granted(offered(pay, "main", '{"to": "ada", "amount": 5}'))

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from perdure.app.config.toml_errors import in_quotes, instead
 from perdure.app.config.toml_positions import KeyPath
 from perdure.app.config.toml_words import key_text
-from perdure.app.config.tool_checks import folder_findings, tool_findings
+from perdure.app.config.tool_checks import folder_findings, search_findings, tool_findings
 from perdure.app.config.values import (
     MAIN,
     AgentConfig,
@@ -36,6 +36,7 @@ def findings(config: Config) -> Iterator[_Finding]:
     for name, agent in config.agents.items():
         yield from _agent(config, name, agent)
     yield from folder_findings(config)
+    yield from search_findings(config)
     yield from _transcriber(config.transcriber)
     for name, server in config.tools.mcp.items():
         yield from _mcp(name, server)

@@ -1,10 +1,11 @@
-"""Checks what is configured about tools: their names in lists and rules, and the folders in which
-they work.
+"""Checks what is configured about tools: their names in lists and rules, the folders in which they
+work, and the search engine that they ask.
 
 A rule that can never match is refused, because whoever wrote it relies on it. That a folder exists
 is checked only by those who use it (`check_folders`): the other commands work without it.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -13,10 +14,12 @@ from perdure.app.config.toml_errors import ConfigError, Problem, in_quotes, inst
 from perdure.app.config.toml_positions import KeyPath, Positions
 from perdure.app.config.toml_words import key_text
 from perdure.app.config.values import (
+    FETCH,
     FILE_ACTS,
     FILES,
     MCP,
     RESULT,
+    SEARCH,
     SHELL,
     SHELL_ACTS,
     TOOLS,
@@ -28,8 +31,11 @@ from perdure.app.config.values import (
 from perdure.domain.tools.globs import is_match
 
 _Finding = tuple[KeyPath, str]
-# The names of calls that are about a path or a command, so that a rule can match it.
-_WITH_MATCH: Final = (FILES, *FILE_ACTS, SHELL, SHELL_ACTS[0])
+# The names of calls that are about a path, an address or a command, so that a rule can match it.
+_WITH_MATCH: Final = (FILES, *FILE_ACTS, FETCH, SHELL, SHELL_ACTS[0])
+_ENGINE: Final[KeyPath] = ("tools", SEARCH)
+# Matches the beginning of a glob that an address can match.
+_ADDRESSES: Final = re.compile(r"https?://|\*|\?|h[a-z]*\*")
 
 
 def tool_findings(config: Config, name: str, agent: AgentConfig) -> Iterator[_Finding]:
@@ -60,6 +66,23 @@ def folder_findings(config: Config) -> Iterator[_Finding]:
 def _roots(config: Config) -> dict[str, tuple[str, ...]]:
     """Return the folders of each tool that works in folders."""
     return {FILES: config.tools.files.roots, SHELL: config.tools.shell.roots}
+
+
+def search_findings(config: Config) -> Iterator[_Finding]:
+    """Yield what the search engine lacks to be asked."""
+    search = config.tools.search
+    if search.kind is None:
+        for key in ("url", "api_key"):
+            if getattr(search, key):
+                at = (*_ENGINE, key)
+                kinds = 'kind = "searxng", "brave" or "tavily"'
+                yield at, f"{key_text(at)} has no effect without kind; add {kinds}"
+    elif search.kind == "searxng" and not search.url:
+        example = 'add url = "https://the.server"'
+        yield _ENGINE, f"{key_text(_ENGINE)} does not say where the SearXNG server is; {example}"
+    elif search.kind != "searxng" and not search.api_key:
+        example = 'add api_key = { env = "NAME" }'
+        yield _ENGINE, f"{key_text(_ENGINE)} has no key for {search.kind}; {example}"
 
 
 def check_folders(config: Config, path: Path) -> None:
@@ -113,7 +136,7 @@ def _around_home(roots: Sequence[str], path: Path) -> Iterator[_Finding]:
 
 def _listed(config: Config, tool: str, path: KeyPath) -> Iterator[_Finding]:
     """Yield a complaint if an agent's tool is unknown, is on a tool server that is not configured,
-    or has no folder to work in."""
+    or lacks what it works with."""
     server = tool.removeprefix(MCP)
     if server != tool:
         if server not in config.tools.mcp:
@@ -126,6 +149,9 @@ def _listed(config: Config, tool: str, path: KeyPath) -> Iterator[_Finding]:
     elif not _roots(config).get(tool, ("any",)):
         advice = f'add [tools.{tool}] with roots = ["/the/folder"], or leave {in_quotes(tool)} out'
         yield path, f"{key_text(path)} names {in_quotes(tool)}, which has no folder; {advice}"
+    elif tool == SEARCH and config.tools.search.kind is None:
+        advice = 'add [tools.search] with kind = "searxng", "brave" or "tavily"'
+        yield path, f"{key_text(path)} names {in_quotes(SEARCH)}, which has no engine; {advice}"
 
 
 def _servers(config: Config) -> list[str]:
@@ -156,3 +182,7 @@ def _rule(config: Config, rule: RuleSection, path: KeyPath) -> Iterator[_Finding
         at = (*path, "match")
         which = f"calls of {in_quotes(rule.tool)} are about no path and no command"
         yield at, f"{key_text(at)} can never match, because {which}; leave it out"
+    elif rule.match and meant == [FETCH] and not _ADDRESSES.match(rule.match):
+        at = (*path, "match")
+        which = 'addresses begin with http:// or https://, as in "https://docs.python.org/**"'
+        yield at, f"{key_text(at)} can never match, because {which}"

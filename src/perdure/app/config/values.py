@@ -31,8 +31,10 @@ MAIN: Final = "main"
 MEMORY: Final = "memory"
 FILES: Final = "files"
 SHELL: Final = "shell"
+FETCH: Final = "fetch"
+SEARCH: Final = "search"
 # The tools that agents can have, and the names reserved for a later version.
-TOOLS: Final = (MEMORY, "sessions", "todo", FILES, SHELL, "ask")
+TOOLS: Final = (MEMORY, "sessions", "todo", FILES, SHELL, FETCH, SEARCH, "ask")
 TOOLS_TO_COME: Final = ("schedule", "send")
 # The names that rules may use for what a call of `files` or `shell` does, and the tool that every
 # agent with tools has.
@@ -101,8 +103,8 @@ ApproveChoice = Literal["always", "once", "never"]
 
 
 class RuleSection(Section, frozen=True, kw_only=True):
-    """Holds a rule for an agent's calls of `tool` that match `match`, a glob on a path or on an
-    argument vector. An empty `match` matches every call."""
+    """Holds a rule for an agent's calls of `tool` that match `match`, a glob on a path, on the
+    address of a page, or on an argument vector. An empty `match` matches every call."""
 
     tool: NonEmptyText
     do: Literal["allow", "ask", "deny"]
@@ -231,6 +233,15 @@ class ShellSection(ToolSection, frozen=True, kw_only=True):
     processes: Count = 256
 
 
+class SearchSection(ToolSection, frozen=True, kw_only=True):
+    """Holds the search engine that the tool `search` asks. Without `url` it is the one of the
+    maker."""
+
+    kind: Literal["searxng", "brave", "tavily"] | None = None
+    url: Url | None = None
+    api_key: Secret | None = None
+
+
 class ToolsConfig(Section, frozen=True, kw_only=True):
     """Holds the settings of the built-in tools, and the tool servers by name. `answer_wait_s` is
     how long a question to a person stays open; 0 means for ever."""
@@ -242,6 +253,8 @@ class ToolsConfig(Section, frozen=True, kw_only=True):
     ask: ToolSection = ToolSection()
     files: FilesSection = FilesSection()
     shell: ShellSection = ShellSection()
+    fetch: ToolSection = ToolSection()
+    search: SearchSection = SearchSection()
     mcp: Mapping[Name, McpServer] = MappingProxyType({})
 
     @property
@@ -254,6 +267,8 @@ class ToolsConfig(Section, frozen=True, kw_only=True):
             "ask": self.ask,
             "files": self.files,
             "shell": self.shell,
+            "fetch": self.fetch,
+            "search": self.search,
             **{f"{MCP}{name}": server for name, server in self.mcp.items()},
         }
         return {name: each.approve for name, each in sections.items() if each.approve}
@@ -310,7 +325,7 @@ class DeliveryConfig(Section, frozen=True, kw_only=True):
 class LimitsConfig(Section, frozen=True, kw_only=True):
     """Bounds what comes in: requests, queues, files, and the answers of models. `fetch_wait_s` is
     how long a message waits for its files before its turn begins without them. `private_urls`
-    allows attachments from private networks."""
+    allows attachments and pages from private networks."""
 
     body_bytes: Count = 10_000_000
     queued_per_conversation: Count = 100

@@ -36,6 +36,7 @@ from perdure.app.life.stopping import NodeStop
 from perdure.app.life.systemd import Notifier
 from perdure.app.network.outgoing import RoutedOutgoing
 from perdure.app.network.reachability import tell_of_proxies
+from perdure.app.network.web_fetching import WebFetcher
 from perdure.app.operate.local_socket import bound_socket
 from perdure.app.operate.node_process import ServerFile, hint, lock_of
 from perdure.app.reading.file_reading import FileReader
@@ -47,7 +48,7 @@ from perdure.app.wiring.limits import limits_of
 from perdure.app.wiring.settings import usable_settings
 from perdure.app.wiring.system import SystemClock, SystemEntropy, give_memory_back
 from perdure.app.wiring.time_zones import time_zone
-from perdure.app.wiring.web_fetching import WebFetcher
+from perdure.app.wiring.web import web_of
 from perdure.domain.errors import NO_SPACE, Rejected
 from perdure.domain.urls import without_login
 from perdure.engine.models.roster import Roster
@@ -119,7 +120,8 @@ async def _life(
         warn_of_what_has_no_effect(settings)
         found = await discovery.agents(settings, environ, outgoing=outgoing)
         store = storage.store(settings, home, clock=clock, entropy=entropy)
-        seating = agents.Seating(store, clock, outgoing, children=LaunchedChildren())
+        web = web_of(settings.limits, outgoing)
+        seating = agents.Seating(store, clock, outgoing, children=LaunchedChildren(), web=web)
         stack.push_async_callback(seating.close)
         roster = Roster(seating.seats(found.by_name, settings.tools))
         stack.push_async_callback(roster.close)
@@ -255,7 +257,7 @@ def _surroundings(  # noqa: PLR0913 - what a node is assembled from
         ),
         terms=hosts.terms,
         displays={name: platforms.display_of(each) for name, each in settings.adapters.items()},
-        web=WebFetcher(with_private=settings.limits.private_urls, outgoing=outgoing),
+        web=WebFetcher(web_of(settings.limits, outgoing)),
         reader=FileReader(transcriber_of(settings.transcriber, outgoing)),
         give_back=give_memory_back,
         zone=time_zone(environ),

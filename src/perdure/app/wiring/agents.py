@@ -1,9 +1,9 @@
 """Makes seats from configured agents. A seat is an agent together with its settings and tools."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -14,22 +14,24 @@ from perdure.app.config.values import (
     FILES,
     MEMORY,
     NO_TOOL_SETTINGS,
+    SEARCH,
+    SHELL,
     TOOLS,
     AcpAgent,
     ChatAgentSection,
     DemoAgentSection,
-    RuleSection,
     ToolsConfig,
 )
 from perdure.app.wiring.budgets import tariff_of
+from perdure.app.wiring.web import web_tools
 from perdure.domain.errors import Rejected
 from perdure.domain.people.menu import OfferedTool
-from perdure.domain.tools.globs import is_match
 from perdure.domain.tools.policy import Approve, Do, Rule, ToolPolicy
 from perdure.engine.models.roster import Seat
 from perdure.ports.system.children import Children
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.outgoing import DIRECT, Outgoing
+from perdure.ports.system.web import PublicWeb
 from perdure.ports.turns.agent import Agent
 from perdure.store.store import Store
 from perdure.tools.builtin.ask import AskTool
@@ -42,6 +44,14 @@ from perdure.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from perdure.app.wiring.shell import NodeShell
+
+
+# What the tools lack that need settings of their own.
+_LACKING: Final = {
+    FILES: "[tools.files] roots names no folder",
+    SHELL: "[tools.shell] roots names no folder",
+    SEARCH: "[tools.search] kind names no search engine",
+}
 
 
 def check(config: Config, path: Path) -> None:
@@ -70,9 +80,16 @@ class Seating:
     because no tool is called before a turn runs."""
 
     def __init__(
-        self, store: Store, clock: Clock, outgoing: Outgoing = DIRECT, *, children: Children
+        self,
+        store: Store,
+        clock: Clock,
+        outgoing: Outgoing = DIRECT,
+        *,
+        children: Children,
+        web: PublicWeb,
     ) -> None:
         self._store = store
+        self._web = web
         self.clock = clock
         self.outgoing = outgoing
         self._children = children
@@ -88,14 +105,12 @@ class Seating:
         self, configured: Mapping[str, AgentConfig], tools: ToolsConfig = NO_TOOL_SETTINGS
     ) -> dict[str, Seat]:
         """Make the seats of the configured agents, by name."""
-        return {
-            name: self._seat(name, config, self._kit(tools, config.rules), tools)
-            for name, config in configured.items()
-        }
+        return {name: self._seat(name, config, tools) for name, config in configured.items()}
 
-    def _kit(self, settings: ToolsConfig, rules: Sequence[RuleSection]) -> dict[str, Tool]:
-        """Return the built-in tools that can be used with these settings, by name. `rules` are the
-        agent's."""
+    def _kit(
+        self, settings: ToolsConfig, config: AgentConfig, policy: ToolPolicy
+    ) -> dict[str, Tool]:
+        """Return the built-in tools that an agent can use with these settings, by name."""
         store = self._store
         tools: list[Tool] = [
             MemoryTool(store.memory),
@@ -108,39 +123,27 @@ class Seating:
             from perdure.tools.builtin.files.tool import FilesTool  # noqa: PLC0415
 
             roots = [Path(root).expanduser() for root in settings.files.roots]
-            tools.append(FilesTool(roots, bounds=FilesBounds(hidden=tuple(_hidden(rules)))))
+            hidden = policy.denied(FILES, f"{FILES}.read", f"{FILES}.search")
+            tools.append(FilesTool(roots, bounds=FilesBounds(hidden=hidden)))
         if settings.shell.roots:
             from perdure.app.wiring.shell import NodeShell  # noqa: PLC0415
 
             self._shell = self._shell or NodeShell(self._children)
             tools.append(self._shell.tool(settings.shell))
+        tools.extend(web_tools(settings, config, policy, web=self._web, outgoing=self.outgoing))
         return {tool.name: tool for tool in tools}
 
-    def _seat(
-        self, name: str, config: AgentConfig, kit: Mapping[str, Tool], settings: ToolsConfig
-    ) -> Seat:
+    def _seat(self, name: str, config: AgentConfig, settings: ToolsConfig) -> Seat:
         """Make one seat. Every agent with tools can read on in long results."""
+        policy = policy_of(name, config, settings)
+        kit = self._kit(settings, config, policy)
         usable = [kit[each] for each in dict.fromkeys(config.tools) if each in kit]
         if usable:
             usable.append(ResultTool(self._store.media))
         seat = _seat(name, config, self.clock, self.outgoing)
-        tools, policy = Toolbox(usable), policy_of(name, config, settings)
+        tools = Toolbox(usable)
         missing = tuple(_missing(name, config, kit))
         return msgspec.structs.replace(seat, tools=tools, policy=policy, missing_tools=missing)
-
-
-def _hidden(rules: Sequence[RuleSection]) -> Iterator[str]:
-    """Yield the globs of paths that an agent may not read. A search of the folder above must not
-    find what is in them."""
-    for rule in rules:
-        if (
-            rule.do == "deny"
-            and rule.match
-            and any(
-                is_match(rule.tool, name) for name in (FILES, f"{FILES}.read", f"{FILES}.search")
-            )
-        ):
-            yield rule.match
 
 
 def policy_of(name: str, config: AgentConfig, settings: ToolsConfig) -> ToolPolicy:
@@ -159,7 +162,7 @@ def _missing(name: str, config: AgentConfig, kit: Mapping[str, Tool]) -> Iterato
     """Yield the built-in tools that an agent does not have, with why."""
     for tool in TOOLS:
         if tool in config.tools and tool not in kit:
-            why = f"[tools.{tool}] roots names no folder"
+            why = _LACKING.get(tool, "it cannot be used here")
         elif tool not in config.tools:
             why = f"[agents.{name}] tools does not name it"
         else:

@@ -44,7 +44,8 @@ class Do(StrEnum):
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Refines the policy for the calls of `tool` (a name or a glob of names) that match `match`, a
-    glob on a path or on an argument vector. An empty `match` matches every call."""
+    glob on a path, on the address of a page, or on an argument vector. An empty `match` matches
+    every call."""
 
     tool: str
     do: Do
@@ -59,6 +60,15 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     agent: str = ""
     approve: Mapping[str, Approve] = MappingProxyType({})
     rules: tuple[Rule, ...] = ()
+
+    def denied(self, *names: str) -> tuple[str, ...]:
+        """Return the globs of what no call with one of these names may reach. A search of the
+        folder above must not find it, and no redirect may lead to it."""
+        return tuple(
+            rule.match
+            for rule in self.rules
+            if rule.do is Do.DENY and rule.match and any(is_match(rule.tool, n) for n in names)
+        )
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,9 +147,9 @@ def offered(
     traits: CallTraits, agent: str, arguments: str, *, is_any: bool = False
 ) -> GrantOffer | None:
     """Return what a person may grant beyond this call, or None if nothing can be granted. Calls
-    about a file are granted for that file, commands for exactly these arguments, and so are calls
-    that must not be repeated; other tools are granted with any arguments. With `is_any` the tool is
-    asked about once in a session, whatever its arguments."""
+    about a file are granted for that file, those about a page for its site, commands for exactly
+    these arguments, and so are calls that must not be repeated; other tools are granted with any
+    arguments. With `is_any` the tool is asked about once in a session, whatever its arguments."""
     if starts_others(traits.argv):
         return None
     act, definition = traits.act, traits.definition
@@ -155,6 +165,8 @@ def offered(
 
 def _pattern(traits: CallTraits, arguments: str) -> tuple[str, str]:
     """Return what the arguments of granted calls must be, and the same in words."""
+    if traits.site:
+        return f"site:{traits.site}", f"on {traits.site}"
     if traits.paths:
         return f"path:{traits.paths[0]}", f"on {traits.paths[-1]}"
     if traits.argv:

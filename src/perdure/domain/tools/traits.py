@@ -32,7 +32,8 @@ class CallTraits(msgspec.Struct, frozen=True, kw_only=True):
     `names` are those that rules may use, the broadest first: the tool's own, and that of what the
     call does with it (`files`, `files.write`). `definition` is a digest of the tool's description
     and schema. `paths` are the file that the call is about, absolute and below its root, and `argv`
-    is the command that it runs. `folder` is where it works. `ends_with_turn`: a stop ends the call
+    is the command that it runs. A call that reads the web has its address in `paths`, and `site` is
+    what of it people may grant. `folder` is where it works. `ends_with_turn`: a stop ends the call
     even if it must not be repeated. `inquiry` is set if a person must answer the call. `problem`
     says why the call cannot run; then nobody is asked about it.
     """
@@ -43,6 +44,7 @@ class CallTraits(msgspec.Struct, frozen=True, kw_only=True):
     definition: str = ""
     paths: tuple[str, ...] = ()
     argv: tuple[str, ...] = ()
+    site: str = ""
     folder: str = ""
     ends_with_turn: bool = False
     inquiry: Inquiry | None = None

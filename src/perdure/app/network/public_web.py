@@ -1,13 +1,15 @@
-"""Fetches attachments from the web, and only from public addresses.
+"""Reads the web without ever reaching a private network.
 
-Anybody who may write here can name a URL, and the gateway runs inside somebody's network. So every
-address that a name resolves to is checked when the connection is made, and again for each redirect.
-Thus no DNS answer can lead to a machine that the sender could not reach without us. Behind a proxy
-names are judged before it is asked (`_allowed`).
+Anybody who may write here can name a URL, a page can name others, and the gateway runs inside
+somebody's network. So every address that a name resolves to is checked when the connection is made,
+and exactly these addresses are connected to. A redirect is never followed here: whoever follows it
+asks again, and is checked again. Thus no DNS answer can lead to a machine that the sender could not
+reach without us. Behind a proxy names are judged before it is asked (`_allowed`).
 """
 
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
@@ -26,11 +28,9 @@ from perdure.domain.errors import (
 )
 from perdure.ports.records.media import UNREACHABLE
 from perdure.ports.system.time_limits import time_limit
+from perdure.ports.system.web import BROKEN_OFF, PRIVATE_ADDRESS, REDIRECT_STATUSES, WebReply
 
-REDIRECTS_MAX: Final = 3
 CHUNK_BYTES: Final = 64 * 1024
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_LATER: Final = frozenset({408, 425, 429})
 # IPv6 addresses that contain an IPv4 address.
 _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
 # The limit on resolving and connecting together. Two tries of this length fit into the time that is
@@ -44,15 +44,16 @@ _INSIDE: Final = (".localhost", ".local", ".internal", ".localdomain", ".home.ar
 _METADATA: Final = frozenset({"metadata.goog"})
 # How long our own DNS is asked about a name that the proxy resolves in any case.
 _LOOK_S: Final = 1.0
-_PRIVATE: Final = "its address is in a private network; upload the file instead"
+_PRIVATE: Final = "its address is in a private network"
+_NO_ADDRESS: Final = "its address is not one; check it"
 
 
 class _Private(OSError):
     """Says that a name resolves to a private address."""
 
 
-class WebFetcher:
-    """Implements the `Fetcher` port for http and https. `with_private` also allows private
+class RoutedWeb:
+    """Implements the `PublicWeb` port for http and https. `with_private` also allows private
     addresses."""
 
     def __init__(
@@ -61,40 +62,25 @@ class WebFetcher:
         self._with_private = with_private
         self._outgoing = outgoing or RoutedOutgoing()
 
-    async def fetch(self, reference: str) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of the file at a URL. Raises `Permanent` for an address that is not
-        allowed, and `Transient` if its server cannot be reached or breaks off."""
+    @asynccontextmanager
+    async def get(self, url: str, headers: Mapping[str, str]) -> AsyncIterator[WebReply]:
+        target = await self._allowed(url)
         resolver = None if self._with_private else _PublicResolver()
         async with self._outgoing.bare_session(
             resolver=resolver, timeout=_TIMEOUT, auto_decompress=False
         ) as http:
-            try:
-                async for piece in self._follow(http, reference):
-                    yield piece
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise _translated(error) from error
-
-    async def _follow(
-        self, http: aiohttp.ClientSession, reference: str
-    ) -> AsyncGenerator[bytes, None]:
-        """Yield the file's bytes, after at most `REDIRECTS_MAX` redirects. Each target is
-        checked."""
-        url = await self._allowed(reference)
-        for _ in range(REDIRECTS_MAX + 1):
-            async with http.get(
-                url, allow_redirects=False, headers={"Accept-Encoding": "identity"}
-            ) as response:
-                if response.status not in _REDIRECTS:
-                    _check(response)
-                    async for piece in response.content.iter_chunked(CHUNK_BYTES):
-                        yield piece
-                    return
-                target = url.join(URL(response.headers.get("Location", "")))
-            url = await self._allowed(str(target))
-        raise Permanent("its address leads from one to the next without end; upload the file")
+            with _translating():
+                response = await http.get(target, allow_redirects=False, headers=headers)
+            async with response:
+                yield WebReply(
+                    status=response.status,
+                    headers=response.headers,
+                    pieces=_pieces(response),
+                    location=_location(target, response),
+                )
 
     async def _allowed(self, reference: str) -> URL:
-        """Return the URL of a file that may be fetched. Raises `Permanent` for any other.
+        """Return a URL that may be read. Raises `Permanent` for any other.
 
         Behind a proxy our own DNS often knows no public name, so there the proxy resolves the name.
         What is private by its name, or by what our DNS says if it does say something, is refused
@@ -106,21 +92,49 @@ class WebFetcher:
             and self._outgoing.proxy_for(url) is not None
             and (_is_inside(url.raw_host or "") or await _resolves_to_private(url))
         ):
-            raise Permanent(_PRIVATE, code="private_address")
+            raise Permanent(_PRIVATE, code=PRIVATE_ADDRESS)
         return url
 
     def _checked(self, reference: str) -> URL:
         """Return the URL. Raises `Permanent` if it is no web address, or a private one."""
         try:
             url = URL(reference)
+            host = url.host
         except ValueError as error:
-            raise Permanent("its address is not one; check it") from error
-        if url.scheme not in ("http", "https") or not url.host:
+            raise Permanent(_NO_ADDRESS) from error
+        if url.scheme not in ("http", "https") or not host:
             raise Permanent("its address must begin with http:// or https://")
         # A numeric address never passes through the resolver, so it is checked here.
-        if not self._with_private and _is_private(url.host):
-            raise Permanent(_PRIVATE, code="private_address")
+        if not self._with_private and _is_private(host):
+            raise Permanent(_PRIVATE, code=PRIVATE_ADDRESS)
         return url
+
+
+async def _pieces(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    """Yield the bytes of an answer as they come."""
+    with _translating():
+        async for piece in response.content.iter_chunked(CHUNK_BYTES):
+            yield piece
+
+
+def _location(asked: URL, response: aiohttp.ClientResponse) -> str:
+    """Return where an answer leads, or an empty string."""
+    said = response.headers.get("Location", "")
+    if response.status not in REDIRECT_STATUSES or not said:
+        return ""
+    try:
+        return str(asked.join(URL(said)))
+    except ValueError:
+        return said  # whoever follows it is told that it is no address
+
+
+@contextmanager
+def _translating() -> Iterator[None]:
+    """Raise our own errors for what aiohttp raises in the block."""
+    try:
+        yield
+    except (aiohttp.ClientError, TimeoutError, OSError, UnicodeError) as error:
+        raise _translated(error) from error
 
 
 class _PublicResolver(AbstractResolver):
@@ -191,28 +205,17 @@ def _is_public(address: IPv4Address | IPv6Address) -> bool:
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
-def _check(response: aiohttp.ClientResponse) -> None:
-    """Raise an error unless the answer is a plain file."""
-    status = response.status
-    if status in _LATER or status >= 500:
-        raise Transient(f"its server answered with status {status}; send it again later")
-    if status != 200:
-        raise Permanent(f"its server answered with status {status}; check the address")
-    if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise Permanent("its server sends it packed only; upload the file instead")
-
-
 def _translated(error: Exception) -> PerdureError:
     """Return the error of ours for what aiohttp raises."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, _Private):
-            return Permanent(_PRIVATE, code="private_address")
+            return Permanent(_PRIVATE, code=PRIVATE_ADDRESS)
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, OSError) and error.errno in NO_FILES:
         return Transient(OUT_OF_FILES, code=OUT_OF_FILES_CODE)
-    if isinstance(error, aiohttp.InvalidURL):
-        return Permanent("its address is not one; check it")
+    if isinstance(error, aiohttp.InvalidURL | UnicodeError):
+        return Permanent(_NO_ADDRESS)
     if isinstance(error, _UNCONNECTED):
         return Transient("its server cannot be reached; check the address", code=UNREACHABLE)
-    return Transient("its server did not send all of it; send it again later")
+    return Transient("its server did not send all of it", code=BROKEN_OFF)

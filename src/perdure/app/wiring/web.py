@@ -1,0 +1,40 @@
+"""Makes what reaches the web: the port that attachments and pages are read by, and the tools."""
+
+from collections.abc import Iterator
+
+from perdure.app.config.values import FETCH, SEARCH, AgentConfig, LimitsConfig, ToolsConfig
+from perdure.app.network.outgoing import RoutedOutgoing
+from perdure.app.network.public_web import RoutedWeb
+from perdure.app.reading.file_reading import FileReader
+from perdure.domain.tools.policy import ToolPolicy
+from perdure.ports.system.outgoing import Outgoing
+from perdure.ports.system.web import PublicWeb
+from perdure.tools.tool import Tool
+
+
+def web_of(limits: LimitsConfig, outgoing: RoutedOutgoing) -> RoutedWeb:
+    """Return the port by which addresses are read that somebody else has chosen."""
+    return RoutedWeb(with_private=limits.private_urls, outgoing=outgoing)
+
+
+def web_tools(
+    settings: ToolsConfig,
+    config: AgentConfig,
+    policy: ToolPolicy,
+    *,
+    web: PublicWeb,
+    outgoing: Outgoing,
+) -> Iterator[Tool]:
+    """Yield the tools of an agent that reach the web. Without a search engine there is none to
+    search with. Their code is imported only for agents that have them."""
+    if FETCH in config.tools:
+        from perdure.tools.web.fetch import FetchTool  # noqa: PLC0415 - few agents need it
+
+        yield FetchTool(web, FileReader(), denied=policy.denied(FETCH))
+    engine = settings.search
+    if SEARCH in config.tools and engine.kind is not None:
+        from perdure.tools.web.engines import SearchEngine  # noqa: PLC0415 - few agents need it
+        from perdure.tools.web.search import SearchTool  # noqa: PLC0415 - few agents need it
+
+        asked = SearchEngine(kind=engine.kind, url=engine.url or "", api_key=engine.api_key)
+        yield SearchTool(asked, outgoing)

@@ -1,0 +1,1 @@
+"""Implements the tools that reach the web: `fetch` and `search`."""
