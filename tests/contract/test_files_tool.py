@@ -33,6 +33,7 @@ from perdure.tools.toolbox import Toolbox
 from perdure.tools.workroom import AT_ONCE, Workroom
 
 CANARY = "canary-5512"
+ADA, BOB = PrincipalId("prn_ada"), PrincipalId("prn_bob")
 NOBODY = ToolCaller(
     principal=PrincipalId("prn_x"),
     conversation=ConversationId("cnv_x"),
@@ -1037,7 +1038,7 @@ class TestThreads:
         is_free = threading.Event()
         room = Workroom()
         async with asyncio.TaskGroup() as tasks:
-            work = tasks.create_task(room.run(lambda _: is_free.wait(30)))
+            work = tasks.create_task(room.run(lambda _: is_free.wait(30), who=ADA))
             # The loop runs this although the work has not ended.
             is_free.set()
         assert work.result()
@@ -1060,8 +1061,8 @@ class TestThreads:
                 working -= 1
 
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(3 * AT_ONCE):
-                tasks.create_task(room.run(work))
+            for number in range(3 * AT_ONCE):
+                tasks.create_task(room.run(work, who=PrincipalId(f"prn_{number}")))
             assert await asyncio.to_thread(is_crowded.wait, 30)
             is_free.set()
         assert most == AT_ONCE
@@ -1077,10 +1078,28 @@ class TestThreads:
             raise OSError("nobody hears of it")
 
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(room.run(work))
+            running = tasks.create_task(room.run(work, who=ADA))
             assert await asyncio.to_thread(has_begun.wait, 30)
             running.cancel()
-        assert await room.run(lambda _: has_ended.is_set())
+        assert await room.run(lambda _: has_ended.is_set(), who=ADA)
+
+    async def test_a_disk_that_does_not_answer_one_person_holds_up_nobody_else(self) -> None:
+        room = Workroom()
+        begun, is_free = threading.Semaphore(0), threading.Event()
+
+        def hang(is_unwanted: threading.Event) -> None:
+            begun.release()
+            is_free.wait(30)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(8 * AT_ONCE):
+                tasks.create_task(room.run(hang, who=ADA))
+            for _ in range(AT_ONCE - 1):
+                assert await asyncio.to_thread(begun.acquire, timeout=30)
+            async with asyncio.timeout(5):
+                assert await room.run(lambda _: "read", who=BOB) == "read"
+            assert not begun.acquire(blocking=False), "one place is kept for others"
+            is_free.set()
 
     async def test_a_cancelled_write_does_not_come_late(
         self, model: Model, root: Path, monkeypatch: pytest.MonkeyPatch

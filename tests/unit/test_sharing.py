@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from perdure.domain.ids import PrincipalId
 from perdure.domain.people.sharing import FairShares, fairly, most_of
-from perdure.engine.foundation.slots import Slots
+from perdure.ports.system.slots import Slots
 
 ADA, BOB = PrincipalId("ada"), PrincipalId("bob")
 PEOPLE = st.sampled_from([PrincipalId(name) for name in "abcd"])

@@ -44,6 +44,7 @@ from perdure.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from perdure.app.wiring.shell import NodeShell
+    from perdure.tools.workroom import Workroom
 
 
 # What the tools lack that need settings of their own.
@@ -94,6 +95,7 @@ class Seating:
         self.outgoing = outgoing
         self._children = children
         self._shell: NodeShell | None = None
+        self._workroom: Workroom | None = None
 
     async def close(self) -> None:
         """End what the tools have started. No turn runs any more."""
@@ -121,10 +123,13 @@ class Seating:
         if settings.files.roots:
             from perdure.tools.builtin.files.bounds import FilesBounds  # noqa: PLC0415
             from perdure.tools.builtin.files.tool import FilesTool  # noqa: PLC0415
+            from perdure.tools.workroom import Workroom  # noqa: PLC0415
 
+            self._workroom = self._workroom or Workroom()
             roots = [Path(root).expanduser() for root in settings.files.roots]
             hidden = policy.denied(FILES, f"{FILES}.read", f"{FILES}.search")
-            tools.append(FilesTool(roots, bounds=FilesBounds(hidden=hidden)))
+            bounds = FilesBounds(hidden=hidden)
+            tools.append(FilesTool(roots, bounds=bounds, work=self._workroom))
         if settings.shell.roots:
             from perdure.app.wiring.shell import NodeShell  # noqa: PLC0415
 

@@ -37,7 +37,6 @@ from perdure.engine.delivery.typing import Typing
 from perdure.engine.foundation.leases import Lease, NodeLease
 from perdure.engine.foundation.persist import persist
 from perdure.engine.foundation.pump_waiter import PumpWaiter
-from perdure.engine.foundation.slots import Slots
 from perdure.engine.foundation.supervisor import Start, attempt
 from perdure.engine.foundation.wakes import Bus
 from perdure.engine.inbound.file_waits import LOOK_S, FileWaits
@@ -57,6 +56,7 @@ from perdure.ports.records.media import (
 )
 from perdure.ports.records.stickers import Stickers
 from perdure.ports.system.clock import Clock
+from perdure.ports.system.slots import Slots
 from perdure.ports.system.time_limits import time_limit
 from perdure.ports.turns.wakes import Topic
 

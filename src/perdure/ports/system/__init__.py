@@ -1,1 +1,2 @@
-"""Describes the ports of time and randomness, and what the process may ask of its system."""
+"""Describes the ports of time and randomness, what the process may ask of its system, and how what
+is scarce there is shared."""

@@ -105,10 +105,17 @@ class FilesTool:
     parameters: str = schema_of(_Arguments)
     time_limit_s: float = TIME_LIMIT_S
 
-    def __init__(self, roots: Sequence[Path], *, bounds: FilesBounds = DEFAULT_BOUNDS) -> None:
+    def __init__(
+        self,
+        roots: Sequence[Path],
+        *,
+        bounds: FilesBounds = DEFAULT_BOUNDS,
+        work: Workroom | None = None,
+    ) -> None:
+        """Serve these folders. The tools of several agents may share one workroom."""
         self._roots = FileRoots(roots)
         self._bounds = bounds
-        self._work = Workroom()
+        self._work = work or Workroom()
         main, *others = self._roots.folders
         folders = f"{main} (where relative paths begin)"
         self.description: str = _DESCRIPTION.format(folders=", ".join([folders, *others]))
@@ -127,18 +134,19 @@ class FilesTool:
         if asked.action not in _REPEATS:
             return NOTHING_AHEAD
         writer = self._writer(asked, path, call)
-        return await self._work.run(lambda _: writer.foresee())
+        return await self._work.run(lambda _: writer.foresee(), who=caller.principal)
 
     async def call(self, call: ToolCall, caller: ToolCaller) -> str:
         asked, path = self._asked(call.arguments)
         match asked.action:
             case "read" | "list" | "search":
-                return await self._work.run(partial(self._look, asked, path))
+                return await self._work.run(partial(self._look, asked, path), who=caller.principal)
             case "write" | "edit":
                 writer = self._writer(asked, path, call)
                 make = asked.action == "write"
                 return await self._work.run(
-                    lambda is_unwanted: writer.write(make_folders=make, is_unwanted=is_unwanted)
+                    lambda is_unwanted: writer.write(make_folders=make, is_unwanted=is_unwanted),
+                    who=caller.principal,
                 )
             case _:
                 assert_never(asked.action)

@@ -22,13 +22,14 @@ class Slots:
     @asynccontextmanager
     async def slot(self, who: PrincipalId) -> AsyncIterator[None]:
         """Hold a slot while the block runs, after waiting for one if necessary."""
-        await self._take(who)
+        await self.take(who)
         try:
             yield
         finally:
-            self._give_back(who)
+            self.give_back(who)
 
-    async def _take(self, who: PrincipalId) -> None:
+    async def take(self, who: PrincipalId) -> None:
+        """Take a slot, after waiting for one if necessary. Whoever takes it gives it back."""
         given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((who, given))
         self._hand_out()
@@ -39,10 +40,11 @@ class Slots:
                 self._waiting.remove((who, given))
             else:
                 # The slot was handed out before the cancellation arrived: pass it on.
-                self._give_back(who)
+                self.give_back(who)
             raise
 
-    def _give_back(self, who: PrincipalId) -> None:
+    def give_back(self, who: PrincipalId) -> None:
+        """Give a slot back, which goes to the next who waits for one."""
         self._free += 1
         self._in_use[who] -= 1
         if not self._in_use[who]:
