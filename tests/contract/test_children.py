@@ -254,6 +254,11 @@ async def test_a_killed_gateway_leaves_nothing_behind(code: str) -> None:
     async with asyncio.timeout(IN_A_WHILE_S):
         pid = int(await gateway.stdout.readline())
     assert lives(pid)
+    folder = Path(f"/proc/{pid}/cwd").readlink()
+    assert "perdure-child-" in folder.name
     gateway.kill()
     await gateway.wait()
     await is_gone(pid)
+    async with asyncio.timeout(IN_A_WHILE_S):
+        while folder.exists():
+            await asyncio.sleep(0.02)

@@ -70,6 +70,7 @@ class LaunchedChildren:
             "argv": list(program.argv),
             "env": environment,
             "cwd": program.cwd or folder,
+            "folder": folder or "",
             "is_merged": program.is_merged,
             "is_wrapper": program.is_wrapper,
         }

@@ -67,7 +67,13 @@ def main(line: socket.socket) -> int:
     hollow = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(hollow, stream)
-    say(line, Watch(line, woken, spec, pid).run())
+    watch = Watch(line, woken, spec, pid)
+    say(line, watch.run())
+    if watch.is_alone and spec["folder"]:
+        # Nobody else is left to remove what the program has put into its own folder.
+        import shutil  # noqa: PLC0415
+
+        shutil.rmtree(spec["folder"], ignore_errors=True)
     return 0
 
 
@@ -141,6 +147,7 @@ class Watch:
         self._pid = pid
         self._pause_s = LOOK_FIRST_S
         self._used = (0, 0)
+        self.is_alone = False
 
     def run(self) -> dict[str, Any]:
         """Return how the program has ended. All of its descendants have ended by then."""
@@ -163,6 +170,7 @@ class Watch:
 
     def _ask(self, word: bytes) -> None:
         """Do what the gateway asks: end the program, at once if the gateway itself is gone."""
+        self.is_alone = not word
         if word:
             self._ask_to_end()
             until = time.monotonic() + GRACE_S
