@@ -127,6 +127,7 @@ async def test_a_searxng_server_without_json_says_what_to_configure(
         (429, {"Retry-After": "nan"}, "garbage", "asked too often"),
         (432, {}, "{}", "no searches left"),
         (400, {}, '{"detail": {"error": "topic is wrong"}}', "topic is wrong"),
+        (400, {}, f'{{"detail": "{KEY} is no topic"}}', "[key] is no topic"),
         (302, {"Location": "https://other.example/"}, "", "leads to https://other.example/; the"),
         (404, {}, "no", "answered with status 404; the operator of the gateway checks"),
         (500, {}, "oops", "fault of its own (status 500); you may call again"),

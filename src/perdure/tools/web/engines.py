@@ -134,6 +134,8 @@ def refused_search(
 ) -> PerdureError:
     """Return the error for an answer that is no success."""
     said = _detail(answer)
+    if engine.api_key is not None and engine.api_key.reveal():
+        said = said.replace(engine.api_key.reveal(), "[key]")  # some servers repeat what they got
     if status in (401, 403) or "TOKEN_INVALID" in said:
         # SearXNG has no keys: it answers so if a format is not allowed.
         return Permanent(_NO_JSON if engine.kind == "searxng" and status == 403 else _WRONG_KEY)
