@@ -290,6 +290,7 @@ SECTIONS: dict[str, tuple[type[Section], ...]] = {
     "### `[tools.files]`": (config_values.FilesSection, config_values.ToolSection),
     "### `[tools.shell]`": (config_values.ShellSection, config_values.ToolSection),
     "### `[tools.search]`": (config_values.SearchSection, config_values.ToolSection),
+    "### `[tools.mcp.NAME]`": (config_values.McpServer,),
     "### `[personas.NAME]`": (config_values.PersonaConfig,),
     "### `[recovery]`": (config_values.RecoveryConfig,),
     "### `[drain]`": (config_values.DrainConfig,),
@@ -308,7 +309,6 @@ SECTIONS_WITHOUT_EFFECT = {
     '[agents.NAME] kind = "acp"': (config_values.AcpAgent, config_values.AgentSection),
     "[agents.NAME.pool]": (config_values.Pool,),
     "[retention]": (config_values.RetentionConfig,),
-    "[tools.mcp.NAME]": (config_values.McpServer,),
 }
 WITHOUT_EFFECT = "### Settings without effect"
 

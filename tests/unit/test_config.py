@@ -43,6 +43,7 @@ CHAT = '[agents.main]\nkind = "chat"\nmodel = "m"\n'
 KEY = "whsec_" + base64.b64encode(bytes(32)).decode()
 ROUTES = "[adapters.webhook.routes.ci]\n"
 ROUTE = f"{ROUTES}secrets = ['{KEY}']\n"
+TIME = "[tools.mcp.t]\nurl = 'http://h'\n"
 MATRIX = "[adapters.matrix]\nhomeserver = 'http://h'\n"
 
 FULL = """
@@ -315,6 +316,11 @@ def test_a_configuration_error_is_a_rejection() -> None:
             6,
             'matches no tool: "files.wrte"; did you mean "files.write"?',
         ),
+        (
+            f"{CHAT}rules = [{{ tool = 'mcp.t.*', do = 'deny', match = '/x' }}]\n{TIME}",
+            4,
+            'calls of "mcp.t.*" are about no path and no command; leave it out',
+        ),
         (f"{CHAT}[[agents.main.rules]]\ndo = 'ask'\ntool = 'mcp.*'", 6, "matches no tool"),
         (
             f"{CHAT}[[agents.main.rules]]\ntool = 'memory'\ndo = 'deny'\nmatch = '/x'",
@@ -347,6 +353,18 @@ def test_a_configuration_error_is_a_rejection() -> None:
         ("[tools.mcp.t]\nurl = 'http://h'\nrepeat = 'puer'", 3, 'did you mean "pure"?'),
         ("[tools.mcp.t]\nurl = 'http://h'\nrepeat = 7", 3, "not 7"),
         ("[tools.mcp.t]\nurl = 'http://h'\nrepeat.a = 'onec'", 3, 'did you mean "once"?'),
+        ("[tools.mcp.'a.b']\nurl = 'http://h'", 1, "must be made of letters, digits"),
+        ("[tools.mcp.a__b]\nurl = 'http://h'", 1, "must be made of letters, digits"),
+        ("[tools.mcp.a_]\nurl = 'http://h'", 1, "must be made of letters, digits"),
+        (f"[tools.mcp.{'a' * 31}]\nurl = 'http://h'", 1, "at most 30"),
+        ("[tools.mcp.t]\nurl = 'http://h'\nargs = ['x']", 3, "goes only with command; leave it"),
+        ("[tools.mcp.t]\nurl = 'http://h'\nenv.A = 'x'", 3, "goes only with command; leave it"),
+        ("[tools.mcp.t]\nurl = 'http://h'\ncwd = '/x'", 3, "goes only with command; leave it"),
+        ("[tools.mcp.t]\ncommand = ['t']\nheaders.A = 'x'", 3, "goes only with url; leave it"),
+        ("[tools.mcp.t]\ncommand = ['t']\ncwd = 'x'", 3, 'must be a whole path such as "/srv'),
+        ("[tools.mcp.t]\ncommand = ['t']\ntools = ['a',\n'!']", 4, "leaves out nothing; name a"),
+        ("[tools.mcp.t]\ncommand = ['t']\nenv = { 'A=B' = 'x' }", 3, "environment variable"),
+        ("[tools.mcp.t]\nurl = 'http://h'\nheaders = { 'A B' = 'x' }", 3, "no name of a header"),
         ("[transcriber]\ncommand = ['t', '{file}']\nurl = 'http://h'", 1, "and has both"),
         ("[transcriber]\ncommand = ['whisper']", 2, "must name the file to read"),
         ("[limits]\nmedia_bytes = 0", 2, "at least 1"),
@@ -759,9 +777,7 @@ url = "http://h"
 """
 
 
-@pytest.mark.parametrize(
-    "tool", ["files", "files.*", "*", "file?.edit", "mcp.time", "mcp.*", "mcp.time.now"]
-)
+@pytest.mark.parametrize("tool", ["files", "files.*", "*", "file?.edit"])
 def test_a_rule_that_may_match_is_taken(tool: str) -> None:
     (rule,) = read(CHAT + RULES.format(tool=tool)).agents["main"].rules
     assert (rule.tool, rule.do, rule.match) == (tool, "deny", "/srv/**")

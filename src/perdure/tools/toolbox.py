@@ -6,8 +6,10 @@ not be repeated and that fails in a way which leaves open whether it has happene
 long result is kept as a file by whoever runs the call; only what no file would hold is cut here.
 """
 
+import asyncio
 from collections.abc import Sequence
 from difflib import get_close_matches
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -66,19 +68,30 @@ class Toolbox:
         self._tools = {tool.name: tool for tool in tools}
         assert len(self._tools) == len(tools), "two tools of one name"
         self._sources = tuple(sources)
+        # What was listed last. Most turns find the same tools, and describing them takes a while.
+        self._last: Toolbox | None = None
         self._schemas = f"[{','.join(map(_schema, tools))}]" if tools else NO_TOOLS
         self._definitions = {tool.name: definition_of(tool) for tool in tools}
 
     async def current(self, principal: PrincipalId) -> "Toolbox":
         if not self._sources:
             return self
+        # Side by side: a slow source must not make the others wait.
+        listed = await asyncio.gather(*(source.tools(principal) for source in self._sources))
         tools = dict(self._tools)
-        for source in self._sources:
-            for tool in await source.tools(principal):
-                # The first of two tools with one name is kept: a server must not take the place of
-                # a tool that the operator trusts.
-                tools.setdefault(tool.name, tool)
-        return Toolbox(tuple(tools.values()))
+        for tool in chain.from_iterable(listed):
+            # The first of two tools with one name is kept: a server must not take the place of a
+            # tool that the operator trusts.
+            tools.setdefault(tool.name, tool)
+        found = tuple(tools.values())
+        if self._last is None or self._last.tools != found:
+            self._last = Toolbox(found)
+        return self._last
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """Return the tools that are known already."""
+        return tuple(self._tools.values())
 
     def schemas(self) -> str:
         return self._schemas

@@ -13,12 +13,16 @@ from urllib.parse import urlsplit
 from perdure.app.config.toml_errors import in_quotes, instead
 from perdure.app.config.toml_positions import KeyPath
 from perdure.app.config.toml_words import key_text
-from perdure.app.config.tool_checks import folder_findings, search_findings, tool_findings
+from perdure.app.config.tool_checks import (
+    folder_findings,
+    search_findings,
+    server_findings,
+    tool_findings,
+)
 from perdure.app.config.values import (
     MAIN,
     AgentConfig,
     Config,
-    McpServer,
     TranscriberConfig,
 )
 from perdure.app.network.proxies import RULE, UnusableProxy, proxy_of
@@ -38,8 +42,7 @@ def findings(config: Config) -> Iterator[_Finding]:
     yield from folder_findings(config)
     yield from search_findings(config)
     yield from _transcriber(config.transcriber)
-    for name, server in config.tools.mcp.items():
-        yield from _mcp(name, server)
+    yield from server_findings(config)
     for name, adapter in config.adapters.items():
         yield from _adapter(config, name, adapter)
 
@@ -130,11 +133,3 @@ def _transcriber(transcriber: TranscriberConfig) -> Iterator[_Finding]:
     if transcriber.command and not any("{file}" in word for word in transcriber.command):
         at = (*path, "command")
         yield at, f'{key_text(at)} must name the file to read: ["program", "{{file}}"]'
-
-
-def _mcp(name: str, server: McpServer) -> Iterator[_Finding]:
-    """Yield a complaint unless exactly one of command and url is set."""
-    path: KeyPath = ("tools", "mcp", name)
-    if (server.command is None) == (server.url is None):
-        which = "both" if server.command else "neither"
-        yield path, f"{key_text(path)} takes either command or url, and has {which}"

@@ -26,6 +26,7 @@ from perdure.app.config.values import (
     TOOLS_TO_COME,
     AgentConfig,
     Config,
+    McpServer,
     RuleSection,
 )
 from perdure.domain.tools.globs import is_match
@@ -36,6 +37,9 @@ _WITH_MATCH: Final = (FILES, *FILE_ACTS, FETCH, SHELL, SHELL_ACTS[0])
 _ENGINE: Final[KeyPath] = ("tools", SEARCH)
 # Matches the beginning of a glob that an address can match.
 _ADDRESSES: Final = re.compile(r"https?://|\*|\?|h[a-z]*\*")
+_SERVER_NAME: Final = re.compile(r"(?!.*__)(?!.*_\Z)[A-Za-z0-9_-]{1,30}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,199}")
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 
 
 def tool_findings(config: Config, name: str, agent: AgentConfig) -> Iterator[_Finding]:
@@ -51,6 +55,52 @@ def tool_findings(config: Config, name: str, agent: AgentConfig) -> Iterator[_Fi
             yield at, f"{key_text(at)} is about the unknown tool {in_quotes(tool)}; {advice}"
     for index, rule in enumerate(agent.rules):
         yield from _rule(config, rule, (*path, "rules", index))
+
+
+def server_findings(config: Config) -> Iterator[_Finding]:
+    """Yield what is wrong with the configured tool servers."""
+    for name, server in config.tools.mcp.items():
+        path: KeyPath = ("tools", "mcp", name)
+        # A dot would make rules ambiguous: `mcp.a.b` is the tool `b` of the server `a`.
+        if _SERVER_NAME.fullmatch(name) is None:
+            rule = "letters, digits, - and single _ inside, at most 30"
+            yield path, f"{key_text(path)}: the name of a tool server must be made of {rule}"
+        if (server.command is None) == (server.url is None):
+            which = "both" if server.command else "neither"
+            yield path, f"{key_text(path)} takes either command or url, and has {which}"
+            continue
+        for key, other in _misplaced(server):
+            at = (*path, key)
+            yield at, f"{key_text(at)} goes only with {other}; leave it out"
+        yield from _server_values(server, path)
+
+
+def _misplaced(server: McpServer) -> Iterator[tuple[str, str]]:
+    """Yield each key that does nothing for this kind of server, with the key that it goes with."""
+    if server.url is not None:
+        given = {"args": server.args, "env": server.env, "cwd": server.cwd}
+        yield from ((key, "command") for key, value in given.items() if value)
+    elif server.headers:
+        yield "headers", "url"
+
+
+def _server_values(server: McpServer, path: KeyPath) -> Iterator[_Finding]:
+    if server.cwd and not server.cwd.startswith(("/", "~")):
+        at: KeyPath = (*path, "cwd")
+        rule = 'must be a whole path such as "/srv/work" or "~/work"'
+        yield at, f"{key_text(at)} {rule}, not {in_quotes(server.cwd)}"
+    for index, glob in enumerate(server.tools):
+        if glob == "!":
+            at = (*path, "tools", index)
+            yield at, f'{key_text(at)} leaves out nothing; name a tool behind the !, as in "!now"'
+    for name in server.env:
+        if _VARIABLE.fullmatch(name) is None:
+            at = (*path, "env", name)
+            yield at, f"{key_text(at)} is no name of an environment variable; take one like TOKEN"
+    for name in server.headers:
+        if _HEADER.fullmatch(name) is None:
+            at = (*path, "headers", name)
+            yield at, f"{key_text(at)} is no name of a header; take one like Authorization"
 
 
 def folder_findings(config: Config) -> Iterator[_Finding]:
@@ -178,7 +228,7 @@ def _rule(config: Config, rule: RuleSection, path: KeyPath) -> Iterator[_Finding
     if not meant and not is_of_server:
         advice = instead(rule.tool, [*names, *_servers(config)], noun="tools")
         yield at, f"{key_text(at)} matches no tool: {in_quotes(rule.tool)}; {advice}"
-    elif rule.match and not is_of_server and not any(name in _WITH_MATCH for name in meant):
+    elif rule.match and not any(name in _WITH_MATCH for name in meant):
         at = (*path, "match")
         which = f"calls of {in_quotes(rule.tool)} are about no path and no command"
         yield at, f"{key_text(at)} can never match, because {which}; leave it out"

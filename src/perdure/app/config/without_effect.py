@@ -8,17 +8,19 @@ from collections.abc import Iterator
 
 from perdure.app.config.loading import Config
 from perdure.app.config.toml_errors import in_quotes
-from perdure.app.config.values import TOOLS
+from perdure.app.config.values import MCP, TOOLS
 
 
 def settings_without_effect(config: Config) -> Iterator[str]:
     """Yield each such setting of a configuration, as it is written in the file."""
-    yield from (f"[tools.mcp.{name}]" for name in config.tools.mcp)
+    for name, server in config.tools.mcp.items():
+        if server.sampling:
+            yield f"[tools.mcp.{name}] sampling"
     if config.retention.closed_days > 0:
         yield "[retention] closed_days"
     for name, agent in config.agents.items():
         for tool in dict.fromkeys(agent.tools):
-            if tool not in TOOLS:
+            if tool not in TOOLS and not tool.startswith(MCP):
                 yield f"[agents.{name}] tools {in_quotes(tool)}"
         if agent.concurrent:
             yield f"[agents.{name}] concurrent"

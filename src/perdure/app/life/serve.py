@@ -135,12 +135,12 @@ async def _life(
         dependencies = _surroundings(
             place, options, settings, store, roster, hosts=hosts, outgoing=outgoing, environ=environ
         )
+        dependencies = msgspec.structs.replace(dependencies, servers=seating.servers)
         running = await stack.enter_async_context(running_node(dependencies, settings))
         stack.callback(Standstill(running.tally.stood_still).end)
         public = without_login(settings.server.base_url or place.url)[0]
-        url = await stack.enter_async_context(
-            _reached(running, place, home, environ, public=public)
-        )
+        reached = _reached(running, place, home, environ, public=public)
+        url = await stack.enter_async_context(reached)
         reloading = Reloading(
             home / config.FILE_NAME,
             settings,

@@ -1,5 +1,6 @@
 """Makes seats from configured agents. A seat is an agent together with its settings and tools."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -12,6 +13,7 @@ from perdure.app.config.toml_errors import ConfigError, Problem
 from perdure.app.config.toml_positions import Positions
 from perdure.app.config.values import (
     FILES,
+    MCP,
     MEMORY,
     NO_TOOL_SETTINGS,
     SEARCH,
@@ -23,6 +25,8 @@ from perdure.app.config.values import (
     ToolsConfig,
 )
 from perdure.app.wiring.budgets import tariff_of
+from perdure.app.wiring.system import SystemEntropy
+from perdure.app.wiring.tool_servers import take_over
 from perdure.app.wiring.web import web_tools
 from perdure.domain.errors import Rejected
 from perdure.domain.people.menu import OfferedTool
@@ -39,6 +43,7 @@ from perdure.tools.builtin.memory import MemoryTool
 from perdure.tools.builtin.result import ResultTool
 from perdure.tools.builtin.sessions import SessionsTool
 from perdure.tools.builtin.todo import TodoTool
+from perdure.tools.mcp.servers.servers import McpServers
 from perdure.tools.tool import Tool
 from perdure.tools.toolbox import Toolbox
 
@@ -96,17 +101,20 @@ class Seating:
         self._children = children
         self._shell: NodeShell | None = None
         self._workroom: Workroom | None = None
+        self.servers = McpServers(clock=clock, entropy=SystemEntropy())
 
     async def close(self) -> None:
         """End what the tools have started. No turn runs any more."""
-        if self._shell is not None:
-            await self._shell.close()
+        shell = [self._shell.close()] if self._shell is not None else []
+        await asyncio.gather(self.servers.close(), *shell)
         await self._children.close()
 
     def seats(
         self, configured: Mapping[str, AgentConfig], tools: ToolsConfig = NO_TOOL_SETTINGS
     ) -> dict[str, Seat]:
-        """Make the seats of the configured agents, by name."""
+        """Make the seats of the configured agents, by name. From now on the tool servers are those
+        that are configured."""
+        take_over(self.servers, tools, children=self._children, outgoing=self.outgoing)
         return {name: self._seat(name, config, tools) for name, config in configured.items()}
 
     def _kit(
@@ -143,10 +151,12 @@ class Seating:
         policy = policy_of(name, config, settings)
         kit = self._kit(settings, config, policy)
         usable = [kit[each] for each in dict.fromkeys(config.tools) if each in kit]
-        if usable:
+        servers = [each.removeprefix(MCP) for each in config.tools if each.startswith(MCP)]
+        sources = [self.servers.source(each) for each in dict.fromkeys(servers)]
+        if usable or sources:
             usable.append(ResultTool(self._store.media))
         seat = _seat(name, config, self.clock, self.outgoing)
-        tools = Toolbox(usable)
+        tools = Toolbox(usable, sources=sources)
         missing = tuple(_missing(name, config, kit))
         return msgspec.structs.replace(seat, tools=tools, policy=policy, missing_tools=missing)
 

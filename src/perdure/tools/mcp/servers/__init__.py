@@ -1,0 +1,1 @@
+"""Keeps links to the configured tool servers."""

@@ -1,0 +1,69 @@
+"""Asks a server what it offers, and makes tools of it."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from perdure.domain.errors import PerdureError
+from perdure.tools.mcp.calls.names import wire_name, wire_names
+from perdure.tools.mcp.calls.resources import RESOURCES, ResourcesTool
+from perdure.tools.mcp.calls.tool import LinkUser, McpTool
+from perdure.tools.mcp.calls.traits import is_taken, traits_of
+from perdure.tools.mcp.link import ListedPrompt, ListedTool, ServerLink
+from perdure.tools.mcp.servers.settings import ServerSettings
+from perdure.tools.tool import Tool
+
+
+class ServerOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what a server has listed."""
+
+    tools: tuple[ListedTool, ...] = ()
+    prompts: tuple[ListedPrompt, ...] = ()
+    has_resources: bool = False
+
+
+class ServerListing:
+    """Holds the tools that were made of what a server has listed."""
+
+    def __init__(self, server: LinkUser, settings: ServerSettings, offer: ServerOffer) -> None:
+        self.offer = offer
+        self.tools: tuple[Tool, ...] = tuple(_tools(server, settings, offer).values())
+
+
+async def asked(link: ServerLink) -> ServerOffer:
+    """Ask a server what it offers. Raises `Transient`, or `Permanent` if what it says is no list of
+    tools. A server that fails to list its prompts has none."""
+    tools = await link.tools()
+    prompts: list[ListedPrompt] = []
+    if link.has_prompts:
+        try:
+            prompts = await link.prompts()
+        except PerdureError:
+            if link.ended:
+                raise
+    return ServerOffer(
+        tools=tuple(sorted(tools, key=lambda each: each.name)),
+        prompts=tuple(sorted(prompts, key=lambda each: each.name)),
+        has_resources=link.has_resources,
+    )
+
+
+def _tools(server: LinkUser, settings: ServerSettings, offer: ServerOffer) -> Mapping[str, Tool]:
+    """Return the tools that are taken, by the names that models use."""
+    listed = {each.name: each for each in offer.tools if is_taken(each.name, settings.takes)}
+    tools: dict[str, Tool] = {
+        name: McpTool(
+            server,
+            listed[own],
+            name=name,
+            traits=traits_of(settings.name, listed[own], settings.repeat),
+            limit_s=settings.timeout_s,
+        )
+        for name, own in wire_names(settings.name, listed).items()
+    }
+    # A tool that the server itself calls so is likely to be better.
+    is_free = wire_name(settings.name, RESOURCES) not in tools
+    if offer.has_resources and is_free and is_taken(RESOURCES, settings.takes):
+        resources = ResourcesTool(server, limit_s=settings.timeout_s)
+        tools[resources.name] = resources
+    return tools
