@@ -1,5 +1,5 @@
-"""Checks that the official conformance suite judges: it passes the client of the official package,
-and fails one that does nothing."""
+"""Checks that the official conformance suite judges: it passes the client of the official package
+and the links of the gateway, and fails one that does nothing."""
 
 import sys
 from pathlib import Path
@@ -9,12 +9,16 @@ import pytest
 from perdure.testkit.peers.fixtures import NewPeer
 from perdure.testkit.peers.mcp.conformance import CLIENT_SCENARIOS
 
-CLIENT = Path(__file__).resolve().parents[1] / "peers" / "conformance_client.py"
+PEERS = Path(__file__).resolve().parents[1] / "peers"
 
 
 @pytest.mark.parametrize("scenario", CLIENT_SCENARIOS)
-async def test_the_official_client_passes(new_peer: NewPeer, scenario: str) -> None:
-    verdict = await new_peer.mcp_conformance().judge(scenario, [sys.executable, str(CLIENT)])
+@pytest.mark.parametrize("client", ["conformance_client.py", "conformance_gateway_client.py"])
+async def test_the_official_client_and_the_gateway_pass(
+    new_peer: NewPeer, scenario: str, client: str
+) -> None:
+    command = [sys.executable, str(PEERS / client)]
+    verdict = await new_peer.mcp_conformance().judge(scenario, command)
     assert verdict.has_passed, verdict.printed
     assert verdict.judged
     assert set(verdict.judged.values()) == {"SUCCESS"}

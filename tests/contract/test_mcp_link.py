@@ -4,49 +4,30 @@ and over HTTP, in both kinds of versions, and with servers by others."""
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.mcp_links import KINDS, Links, answer_of, said, text_of, unheard
 
 from perdure.app.children.children import LaunchedChildren
 from perdure.domain.errors import Permanent, Rejected
 from perdure.ports.system.children import ChildProgram
 from perdure.ports.system.outgoing import DIRECT
 from perdure.testkit.peers.fixtures import NewPeer
-from perdure.testkit.peers.mcp.hostile_mcp import HostileMcp, Mischief
 from perdure.tools.mcp.connecting import connect_address, connect_program
 from perdure.tools.mcp.link import (
     FilePiece,
     LinkTerms,
     ListedResource,
     PointerPiece,
-    ServerAnswer,
     ServerLink,
     WordsPiece,
 )
 
 Connected = Callable[..., AbstractAsyncContextManager[ServerLink]]
-
-
-def unheard(words: str) -> None:
-    """Listen to no progress."""
-
-
-async def said(link: ServerLink, tool: str, **arguments: Any) -> str:
-    """Call a tool, and return its text."""
-    answer = await link.call(f"call-{tool}", tool, arguments, report=unheard)
-    assert isinstance(answer, ServerAnswer)
-    (piece,) = answer.pieces
-    assert isinstance(piece, WordsPiece)
-    return piece.text
-
-
-async def answer_of(link: ServerLink, tool: str, **arguments: Any) -> ServerAnswer:
-    answer = await link.call(f"call-{tool}", tool, arguments, report=unheard)
-    assert isinstance(answer, ServerAnswer)
-    return answer
 
 
 @pytest.fixture
@@ -56,36 +37,12 @@ async def children() -> AsyncIterator[LaunchedChildren]:
     await children.close()
 
 
-@pytest.fixture
-def hostile(new_peer: NewPeer) -> HostileMcp:
-    return new_peer.hostile_mcp()
-
-
-@pytest.fixture(params=["stdio", "modern", "http"])
+@pytest.fixture(params=KINDS)
 def connected(
-    request: pytest.FixtureRequest, hostile: HostileMcp, children: LaunchedChildren
+    request: pytest.FixtureRequest, new_peer: NewPeer, children: LaunchedChildren
 ) -> Connected:
     """Connect to the hostile server in one of the ways."""
-    kind = request.param
-
-    @asynccontextmanager
-    async def connect(
-        *mischief: str, calls: Path | None = None, **terms: Any
-    ) -> AsyncIterator[ServerLink]:
-        given = LinkTerms(**terms)
-        if kind == "http":
-            async with hostile.over_http(Mischief(*mischief, calls=calls)) as server:
-                link = await connect_address(server.url, {}, outgoing=DIRECT, terms=given)
-                yield link
-                await link.close()
-            return
-        kinds = (*mischief, "modern") if kind == "modern" else mischief
-        program = ChildProgram(argv=tuple(hostile.command(Mischief(*kinds, calls=calls))))
-        link = await connect_program(program, children=children, terms=given)
-        yield link
-        await link.close()
-
-    return connect
+    return partial(Links(new_peer.hostile_mcp(), children), request.param)
 
 
 async def test_a_link_lists_calls_and_reads(connected: Connected) -> None:
@@ -159,7 +116,7 @@ async def test_progress_is_told(connected: Connected) -> None:
 async def test_many_calls_run_at_once(connected: Connected) -> None:
     async with connected() as link:
         calls = [link.call(f"call-{n}", "add", {"a": n, "b": 1}, report=unheard) for n in range(50)]
-        sums = [answer.pieces[0].text for answer in await asyncio.gather(*calls)]  # type: ignore[union-attr]
+        sums = [text_of(answer) for answer in await asyncio.gather(*calls)]
     assert sums == [str(n + 1) for n in range(50)]
 
 

@@ -114,10 +114,11 @@ class _SessionTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request. Raises nothing: a failure is an answer too."""
-        going = GOING.get() or GoingRequest()
         body = await request.aread()
         head = _head(body)
         is_asking = request.method == "POST" and bool(head.method) and head.id is not None
+        # An answer to the server travels in the context of a call too, and says nothing about it.
+        going = (GOING.get() if is_asking else None) or GoingRequest()
         going.failure, going.is_sent = None, True
         headers = CIMultiDict(
             (name, value) for name, value in request.headers.multi_items() if name not in _HOPS
@@ -137,9 +138,15 @@ class _SessionTransport(httpx2.AsyncBaseTransport):
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             going.failure = _failure(error)
             return httpx2.Response(502, request=request)
+        if not is_asking and request.method != "GET":
+            response.release()
+            return httpx2.Response(response.status, request=request)
         if response.status >= 400:
-            return await self._refused(request, response, going)
+            return await self._refused(request, response, going, is_asking=is_asking)
         going.failure = _misplaced(response) if is_asking else None
+        if response.status >= 300:
+            response.release()
+            return httpx2.Response(response.status, headers=_headers(response), request=request)
         return httpx2.Response(
             response.status,
             headers=_headers(response),
@@ -148,14 +155,21 @@ class _SessionTransport(httpx2.AsyncBaseTransport):
         )
 
     async def _refused(
-        self, request: httpx2.Request, response: aiohttp.ClientResponse, going: GoingRequest
+        self,
+        request: httpx2.Request,
+        response: aiohttp.ClientResponse,
+        going: GoingRequest,
+        *,
+        is_asking: bool,
     ) -> httpx2.Response:
         """Read what a server complains about. What it says by the protocol, the package tells."""
         content = await _complaint_in(response)
         complaint = _complaint_of(content)
         is_about_us = complaint is None or complaint.id is None
-        if request.headers.get(_SESSION) and response.status in (400, 404) and is_about_us:
-            # Some servers say 400 where the protocol has 404.
+        is_in_session = is_asking and _SESSION in request.headers
+        if is_in_session and response.status in (400, 404) and is_about_us:
+            # Some servers say 400 where the protocol has 404. To those who only listen, some say
+            # 404 because they have nothing to tell.
             self._end.tell(f"has forgotten this connection (HTTP {response.status})")
             going.failure = Transient("the server has forgotten the connection; it is made anew")
         elif complaint is None:

@@ -92,6 +92,9 @@ class SdkLink:
         return self._terms.log.text
 
     async def tools(self) -> list[ListedTool]:
+        has = self._session.server_capabilities
+        if has is None or has.tools is None:
+            return []
         pages = _Pages(self._session.list_tools, lambda page: page.tools)
         return answers.tools_of(await self._answer("tools/list", pages.all), self._terms.log)
 
@@ -107,7 +110,11 @@ class SdkLink:
         pages = _Pages(self._session.list_resources, lambda page: page.resources)
         listed = await self._answer("resources/list", pages.all)
         shapes = _Pages(self._session.list_resource_templates, lambda page: page.resource_templates)
-        templates = await self._answer("resources/templates/list", shapes.all)
+        try:
+            templates = await self._answer("resources/templates/list", shapes.all)
+        except Rejected:
+            # Servers that have none do not all know the question.
+            templates = []
         return answers.resources_of(listed, templates)
 
     async def read(self, uri: str) -> ServerAnswer:
