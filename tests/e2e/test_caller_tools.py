@@ -391,6 +391,25 @@ async def test_the_callers_calls_come_back_after_a_person_has_answered(
     assert await desk.is_sound()
 
 
+@pytest.mark.parametrize("arguments", ['{"action": "save", "text": "cut"}', '{"action": "sa'])
+async def test_a_call_that_the_limit_of_the_answer_has_cut_does_not_run(
+    desk: Desk, arguments: str
+) -> None:
+    saves = script.call_tools([("c1", "memory", arguments)], text="I note it.")
+    desk.rule = lambda asked: msgspec.structs.replace(saves, finish="length")
+    answer = await desk.ask("note this")
+
+    assert (answer.choices[0].finish_reason, answer.choices[0].message.tool_calls) == (
+        "length",
+        None,
+    )
+    entries = await desk.client.transcript("room")
+    assert [each["role"] for each in entries] == ["user", "assistant"]
+    desk.rule = script.echo
+    await desk.ask("and now?")
+    assert await desk.is_sound()
+
+
 async def test_nobody_is_asked_in_a_call_without_a_conversation(desk: Desk) -> None:
     desk.rule = script.in_turn(script.call_tools([REMEMBERS]), script.say("I may not."))
     answer = await desk.ask("what do you know?", None, model="strict", tools=[LOOK])

@@ -13,13 +13,20 @@ from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.checking.checker import violations
 from perdure.domain.errors import Ambiguous, Rejected
-from perdure.domain.ids import TurnId
-from perdure.domain.inbound.updates import Update
-from perdure.domain.journal.events import NoticePosted, ToolCall, ToolFinished, ToolStarted
-from perdure.domain.journal.records import EffectView, SessionRecord
+from perdure.domain.ids import QuestionId, TurnId
+from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
+from perdure.domain.journal.events import (
+    AttemptInterrupted,
+    NoticePosted,
+    ToolCall,
+    ToolFinished,
+    ToolStarted,
+)
+from perdure.domain.journal.records import EffectView, QuestionView, SessionRecord
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.outcomes import CallEnding, Repeat, StopReason
-from perdure.domain.prompt.prompt import ModelRequest, ResultBlock
+from perdure.domain.outcomes import Busy, CallEnding, Repeat, StopReason
+from perdure.domain.prompt.prompt import ModelRequest, ResultBlock, TextBlock
+from perdure.domain.tools.asking import ALLOW, DENY, STILL_WAITING
 from perdure.domain.tools.traits import NOTHING_AHEAD, CallTraits, Outlook, Permission
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
 from perdure.domain.turn.watching import ToolProgress
@@ -29,10 +36,12 @@ from perdure.engine.turns.runner_services import Limits
 from perdure.engine.turns.tools.tool_calls import AT_ONCE, REPORT_MAX
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.history import Page
+from perdure.ports.turns.questions import QuestionReply
 from perdure.ports.turns.tools import ToolCaller
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import ScriptedAgent
+from perdure.testkit.simulator.stores import admitted
 from perdure.testkit.simulator.system import SeededEntropy
 from perdure.tools.tool import TIME_LIMIT_S, ToolArguments, schema_of
 from perdure.tools.toolbox import Toolbox
@@ -53,11 +62,13 @@ class Chore:
         work: Work,
         *,
         repeat: Repeat = Repeat.REPEATABLE,
+        permission: Permission = Permission.OWN,
         time_limit_s: float = TIME_LIMIT_S,
     ) -> None:
         self.name: str = name
         self.time_limit_s: float = time_limit_s
         self._repeat = repeat
+        self._permission = permission
         self._work = work
 
     def traits(self, arguments: str) -> CallTraits:
@@ -67,7 +78,7 @@ class Chore:
         return (self._kind(),)
 
     def _kind(self) -> CallTraits:
-        return CallTraits(names=(self.name,), repeat=self._repeat, permission=Permission.OWN)
+        return CallTraits(names=(self.name,), repeat=self._repeat, permission=self._permission)
 
     async def outlook(self, call: ToolCall, caller: ToolCaller) -> Outlook:
         return NOTHING_AHEAD
@@ -110,19 +121,46 @@ class Desk:
         self.feed = feed
         self.agent = agent
         self.turn = TurnId("")
+        self._said = 0
 
     async def begins(self) -> None:
-        person = (await self.store.principals.ensure("ada", role="member")).id
-        update = Update(
-            address=Address(adapter="http", account=person, place="main"),
-            external_id="u1",
-            kind=UpdateKind.MESSAGE,
-            principal=person,
-            text="do it",
-        )
-        turn = (await self.parts.door.accept(update)).turn
+        turn = (await self.says("do it")).turn
         assert turn is not None
         self.turn = turn
+
+    async def says(self, text: str, *, busy: Busy = Busy.QUEUE) -> Accepted:
+        person = await admitted(self.store, "ada")
+        self._said += 1
+        update = Update(
+            address=Address(adapter="http", account=person, place="main"),
+            external_id=f"u{self._said}",
+            kind=UpdateKind.MESSAGE,
+            principal=person,
+            text=text,
+            busy=busy,
+        )
+        return await self.parts.door.accept(update)
+
+    async def questions(self) -> list[QuestionView]:
+        """Return the open questions."""
+        return await self.store.questions.page(Page(limit=99), principal=None, is_pending=True)
+
+    async def asked(self) -> QuestionView:
+        """Wait until people are asked, and return the first question."""
+        async with asyncio.timeout(SOON_S):
+            while not (found := await self.questions()):
+                await asyncio.sleep(0.005)
+        return found[0]
+
+    async def answers(self, question: QuestionView, word: str) -> None:
+        person = await admitted(self.store, "ada")
+        reply = QuestionReply(question=QuestionId(question.id), answer=word, by=person)
+        await self.parts.door.answer(reply)
+
+    async def results(self) -> list[ToolFinished]:
+        """Return the results that are stored so far, in their order."""
+        events = (await self.record()).events
+        return [r.event for r in events if isinstance(r.event, ToolFinished)]
 
     async def is_done(self) -> list[ToolFinished]:
         """Wait until the turn is over, and return the results in the order in which they were
@@ -133,9 +171,8 @@ class Desk:
             ).outcome is None:
                 await asyncio.sleep(0.005)
         assert found.outcome == "done"
-        record = await self.record()
-        assert violations(record) == []
-        return [r.event for r in record.events if isinstance(r.event, ToolFinished)]
+        assert violations(await self.record()) == []
+        return await self.results()
 
     async def record(self) -> SessionRecord:
         found = await self.store.archive.turn(self.turn, principal=None)
@@ -360,6 +397,55 @@ async def test_what_is_said_to_be_impossible_is_not_run_without_an_approval(
 
     assert (refused.ending, refused.result, ran) == (CallEnding.FAILED, "not today", [])
     assert not any(isinstance(r.event, ToolStarted) for r in record.events)
+
+
+async def test_what_is_said_while_people_are_asked_is_kept_and_told_after_the_call(
+    tmp_path: Path,
+) -> None:
+    pay = Chore("pay", quickly, permission=Permission.ACT)
+    async with desk(tmp_path, pay) as found:
+        question = await found.asked()
+
+        steered = await found.says("by card", busy=Busy.STEER)
+        assert (steered.effect, steered.turn) == (UpdateEffect.STEERED, found.turn)
+        assert [each.id for each in await found.questions()] == [question.id]
+        await found.answers(question, ALLOW)
+
+        (result,) = await found.is_done()
+        record = await found.record()
+    assert result.result == "here"
+    told = [
+        each.text
+        for m in found.agent.requests[-1].messages
+        for each in m.blocks
+        if isinstance(each, TextBlock)
+    ]
+    assert told[-1] == "by card"
+    assert not any("interrupted" in each for each in told), "waiting is no interruption"
+    waits = [r.event.text for r in record.events if isinstance(r.event, NoticePosted)]
+    assert STILL_WAITING in waits
+    assert not any(isinstance(r.event, AttemptInterrupted) for r in record.events)
+
+
+async def test_all_questions_of_an_answer_are_asked_at_once_after_the_free_calls(
+    tmp_path: Path,
+) -> None:
+    chores = [
+        Chore("pay", quickly, permission=Permission.ACT),
+        Chore("look", quickly),
+        Chore("save", quickly, permission=Permission.ACT),
+    ]
+    async with desk(tmp_path, *chores) as found:
+        await found.asked()
+        first, second = await found.questions()
+        assert (first.tool, second.tool) == ("pay", "save")
+        assert [each.result for each in await found.results()] == ["here"], "the free call has run"
+        await found.answers(second, DENY)
+        await found.answers(first, ALLOW)
+
+        results = {each.call: each.ending for each in await found.is_done()}
+    assert sorted(results.values()) == ["denied", "returned", "returned"]
+    assert len(found.agent.requests) == 2, "the model is asked once more, with all results"
 
 
 async def test_a_flood_of_progress_is_shown_now_and_then_and_short(tmp_path: Path) -> None:
