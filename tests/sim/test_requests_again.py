@@ -28,6 +28,7 @@ WAYS: Final[dict[str, Sequence[str]]] = {
     "retry": ["/retry"],
     "undo": ["/undo", "how far?"],
     "branch": ["/branch", "how far?", "/compact", "which way?"],
+    "prompt": ["/sea__tide Brest", "/compact", "/sea__tide Dover", "/retry"],
     "background": ["/background look for land"],
     "remember": ["/memory add likes tea", "how far?", "/memory add likes rum", "which way?"],
 }

@@ -1,7 +1,7 @@
 """Makes seats from configured agents. A seat is an agent together with its settings and tools."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -37,6 +37,7 @@ from perdure.ports.system.clock import Clock
 from perdure.ports.system.outgoing import DIRECT, Outgoing
 from perdure.ports.system.web import PublicWeb
 from perdure.ports.turns.agent import Agent
+from perdure.ports.turns.tools import NamedPrompts
 from perdure.store.store import Store
 from perdure.tools.builtin.ask import AskTool
 from perdure.tools.builtin.memory import MemoryTool
@@ -151,14 +152,26 @@ class Seating:
         policy = policy_of(name, config, settings)
         kit = self._kit(settings, config, policy)
         usable = [kit[each] for each in dict.fromkeys(config.tools) if each in kit]
-        servers = [each.removeprefix(MCP) for each in config.tools if each.startswith(MCP)]
-        sources = [self.servers.source(each) for each in dict.fromkeys(servers)]
+        named = (each.removeprefix(MCP) for each in config.tools if each.startswith(MCP))
+        servers = list(dict.fromkeys(named))
+        sources = [self.servers.source(each) for each in servers]
         if usable or sources:
             usable.append(ResultTool(self._store.media))
         seat = _seat(name, config, self.clock, self.outgoing)
         tools = Toolbox(usable, sources=sources)
         missing = tuple(_missing(name, config, kit))
-        return msgspec.structs.replace(seat, tools=tools, policy=policy, missing_tools=missing)
+        prompts = self._prompts(servers)
+        return msgspec.structs.replace(
+            seat, tools=tools, prompts=prompts, policy=policy, missing_tools=missing
+        )
+
+    def _prompts(self, servers: Sequence[str]) -> NamedPrompts | None:
+        """Return the prompts of an agent's tool servers."""
+        if not servers:
+            return None
+        from perdure.tools.mcp.calls.prompts import ServerPrompts  # noqa: PLC0415
+
+        return ServerPrompts(self.servers, servers)
 
 
 def policy_of(name: str, config: AgentConfig, settings: ToolsConfig) -> ToolPolicy:

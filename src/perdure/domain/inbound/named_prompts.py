@@ -23,7 +23,10 @@ _QUOTED: Final = re.compile(r"(?:>[^\n]*\n+)*")
 _NAMING: Final = re.compile(r"[/!]([\w.-]{1,128})(?:@\w+)?(?:\s+(.*))?\Z", re.DOTALL | re.ASCII)
 _TOKEN: Final = re.compile(r"\S+")
 _WORD: Final = re.compile(r"""\s*(?:"([^"]*)"|(\S+))""")
+# How much of a server's own words people are shown.
 _DESCRIPTION_MAX: Final = 200
+_NAME_MAX: Final = 64
+_SHOWN_MAX: Final = 20
 
 
 class PromptArgument(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,12 +50,14 @@ class NamedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def usage(self) -> str:
         """Return how the prompt is called, with the names of its arguments."""
-        return " ".join([f"/{self.name}", *(_shown(each) for each in self.arguments)])
+        more = ["…"] if len(self.arguments) > _SHOWN_MAX else []
+        shown = [_shown(each) for each in self.arguments[:_SHOWN_MAX]]
+        return " ".join([f"/{self.name}", *shown, *more])
 
     @property
     def about(self) -> str:
         """Return what the server says of the prompt, as one harmless line."""
-        return harmless_line(self.description)[:_DESCRIPTION_MAX]
+        return harmless_line(self.description[:_DESCRIPTION_MAX])
 
 
 class PromptFound(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,16 +156,16 @@ def missing_text(prompt: NamedPrompt, given: Mapping[str, str]) -> str:
     missing = [each for each in prompt.arguments if each.is_required and not given.get(each.name)]
     if not missing:
         return ""
-    told = ", ".join(_explained(each) for each in missing)
+    told = ", ".join(_explained(each) for each in missing[:_SHOWN_MAX])
     return f"/{prompt.name} needs {told}. Write: {prompt.usage}"
 
 
 def _explained(argument: PromptArgument) -> str:
-    about = harmless_line(argument.description)[:_DESCRIPTION_MAX]
-    name = harmless_line(argument.name)
+    about = harmless_line(argument.description[:_DESCRIPTION_MAX])
+    name = harmless_line(argument.name[:_NAME_MAX])
     return f"{name} ({about})" if about else name
 
 
 def _shown(argument: PromptArgument) -> str:
-    name = harmless_line(argument.name)
+    name = harmless_line(argument.name[:_NAME_MAX])
     return name if argument.is_required else f"[{name}]"
