@@ -4,6 +4,7 @@ becomes of calls when a server breaks, and that people stay apart."""
 import asyncio
 import json
 import os
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from perdure.ports.turns.servers import ServerState
 from perdure.ports.turns.tools import ToolCaller, ToolReply, ToolResult, Tools
 from perdure.testkit.peers.fixtures import NewPeer
 from perdure.testkit.peers.mcp.hostile_mcp import HostileMcp, Mischief
+from perdure.testkit.peers.mcp.published_mcp import PublishedMcp
 from perdure.tools.mcp.calls.traits import RepeatRule
 from perdure.tools.mcp.servers.reaching import reach
 from perdure.tools.mcp.servers.servers import McpServers
@@ -238,6 +240,84 @@ async def test_two_people_share_one_server_or_have_one_each(
     assert await house.says(BOB, "peer__notes") == "[]"
     assert "Ada's canary" in await house.says(ADA, "peer__notes")
     assert house.view().links == 2
+
+
+async def test_each_person_has_a_folder_and_words_of_their_own(
+    house: House, hostile: HostileMcp, tmp_path: Path
+) -> None:
+    env = {"WHO": Secret("it is {person}")}
+    house.has(program(hostile.command(), env=env, cwd=str(tmp_path / "of" / "{person}")))
+    for person in (ADA, BOB):
+        known = json.loads(await house.says(person, "peer__whoami"))
+        assert known["environ"]["WHO"] == f"it is {person}"
+        assert known["cwd"] == str(tmp_path / "of" / person)
+        assert (tmp_path / "of" / person).stat().st_mode & 0o077 == 0
+
+
+async def test_the_facts_of_one_person_are_never_those_of_another(
+    house: House, new_peer: NewPeer, tmp_path: Path
+) -> None:
+    env = {"MEMORY_FILE_PATH": Secret(f"{tmp_path}/{{person}}.jsonl")}
+    house.has(program(new_peer.published_mcp().memory(), env=env))
+    secret = {"name": "Ada", "entityType": "person", "observations": ["canary-9120"]}
+    await house.says(ADA, "peer__create_entities", entities=[secret])
+    assert "canary-9120" in await house.says(ADA, "peer__read_graph")
+    assert "canary-9120" not in await house.says(BOB, "peer__read_graph")
+    assert "canary-9120" not in await house.says(BOB, "peer__search_nodes", query="canary")
+
+
+def tried(name: str, published: PublishedMcp, folder: Path, site: str) -> dict[str, Any]:
+    """Return how a server by others is started, and one call of it with what its answer holds."""
+    repository = folder / "repository"
+    match name:
+        case "time":
+            return {
+                "command": published.time(),
+                "tool": "get_current_time",
+                "arguments": {"timezone": "UTC"},
+                "expected": "UTC",
+            }
+        case "git":
+            subprocess.run(["git", "init", "-q", str(repository)], check=True)
+            return {
+                "command": published.git(repository),
+                "tool": "git_status",
+                "arguments": {"repo_path": str(repository)},
+                "expected": "commits",
+            }
+        case "filesystem":
+            (folder / "a.txt").write_text("from a file")
+            return {
+                "command": published.filesystem(folder),
+                "tool": "read_text_file",
+                "arguments": {"path": str(folder / "a.txt")},
+                "expected": "from a file",
+            }
+        case "fetch":
+            return {
+                "command": published.fetch(),
+                "tool": "fetch",
+                "arguments": {"url": site, "raw": True},
+                "expected": "Welcome",
+            }
+        case _:
+            return {
+                "command": published.everything(),
+                "tool": "get-sum",
+                "arguments": {"a": 2, "b": 3},
+                "expected": "5",
+            }
+
+
+@pytest.mark.parametrize("name", ["time", "git", "filesystem", "everything", "fetch"])
+async def test_servers_by_others_are_used(
+    house: House, new_peer: NewPeer, hostile: HostileMcp, tmp_path: Path, name: str
+) -> None:
+    async with hostile.over_http(Mischief("page")) as site:
+        case = tried(name, new_peer.published_mcp(), tmp_path, site.url)
+        house.has(program(case["command"]))
+        said = await house.says(ADA, f"peer__{case['tool']}", **case["arguments"])
+    assert case["expected"] in said
 
 
 async def test_secrets_reach_the_server_that_they_are_for_and_nobody_else(

@@ -361,6 +361,8 @@ def test_a_configuration_error_is_a_rejection() -> None:
         ("[tools.mcp.t]\nurl = 'http://h'\nenv.A = 'x'", 3, "goes only with command; leave it"),
         ("[tools.mcp.t]\nurl = 'http://h'\ncwd = '/x'", 3, "goes only with command; leave it"),
         ("[tools.mcp.t]\ncommand = ['t']\nheaders.A = 'x'", 3, "goes only with url; leave it"),
+        ("[tools.mcp.t]\ncommand = ['t', '{person}']\nshared = true", 2, "only with shared = f"),
+        ("[tools.mcp.t]\nurl = 'http://h'\nheaders.A = 'x {person}'\nshared = true", 3, "shared"),
         ("[tools.mcp.t]\ncommand = ['t']\ncwd = 'x'", 3, 'must be a whole path such as "/srv'),
         ("[tools.mcp.t]\ncommand = ['t']\ntools = ['a',\n'!']", 4, "leaves out nothing; name a"),
         ("[tools.mcp.t]\ncommand = ['t']\nenv = { 'A=B' = 'x' }", 3, "environment variable"),

@@ -73,6 +73,21 @@ def server_findings(config: Config) -> Iterator[_Finding]:
             at = (*path, key)
             yield at, f"{key_text(at)} goes only with {other}; leave it out"
         yield from _server_values(server, path)
+        if server.shared and (key := _personal_key(server)):
+            at = (*path, key)
+            yield at, f"{key_text(at)} has {{person}}, which goes only with shared = false"
+
+
+def _personal_key(server: McpServer) -> str:
+    """Return a key whose value depends on the person, or an empty string."""
+    given = {
+        "command": server.command or (),
+        "args": server.args,
+        "env": [value.reveal() for value in server.env.values()],
+        "cwd": [server.cwd or ""],
+        "headers": [value.reveal() for value in server.headers.values()],
+    }
+    return next((key for key, words in given.items() if any("{person}" in w for w in words)), "")
 
 
 def _misplaced(server: McpServer) -> Iterator[tuple[str, str]]:

@@ -240,7 +240,7 @@ class LinkLines:
             on_change=lambda: setattr(line, "has_changed", True),
             log=self.log,
         )
-        link = await self._reach(self._settings, terms=terms)
+        link = await self._reach(self._settings, person=line.person, terms=terms)
         try:
             offer = await asked(link)
         except BaseException:
