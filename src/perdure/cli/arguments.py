@@ -8,6 +8,7 @@ from perdure.domain.tools.durations import duration_ms
 
 PORT_MAX: Final = 65_535
 PAGE_MAX: Final = 1000
+WAIT_MAX: Final = 3600
 
 
 def nonempty(text: str) -> str:
@@ -30,6 +31,11 @@ def page_limit(text: str) -> int:
 def amount(text: str) -> int:
     """Accept any whole number from 0 on."""
     return _number(text, low=0, high=sys.maxsize)
+
+
+def seconds(text: str) -> int:
+    """Accept how long to wait, in whole seconds, up to an hour."""
+    return _number(text, low=1, high=WAIT_MAX)
 
 
 def duration(text: str) -> int:

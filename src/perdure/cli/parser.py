@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 
 from perdure import __version__
 from perdure.cli import runs
-from perdure.cli.arguments import amount, duration, nonempty, page_limit, port
+from perdure.cli.arguments import amount, duration, nonempty, page_limit, port, seconds
 from perdure.cli.runs import Arguments
 
 HEADING: Final = "Commands"
@@ -279,15 +279,25 @@ def _add_approvals(verbs: Verbs) -> None:
 
 def _add_servers(verbs: Verbs) -> None:
     servers = Verbs(
-        verbs.add("mcp", "Look at the tool servers of agents.", None),
+        verbs.add("mcp", "Look at the tool servers of agents, and try them.", None),
         is_required=True,
     )
     servers.add("list", "List the configured tool servers and how they are.", runs.list_servers)
+    text = "Start or reach a tool server as the configuration says, and list what it offers."
+    trial = servers.add("test", text, runs.try_server, example="perdure mcp test time")
+    trial.add_argument(
+        "--wait",
+        type=seconds,
+        default=60,
+        metavar="SECONDS",
+        help="give up if the server takes longer (60)",
+    )
     text = "Print the end of what a tool server has written to its standard error."
     logs = servers.add("logs", text, runs.server_logs, example="perdure mcp logs time")
-    logs.add_argument(
-        "name", type=nonempty, metavar="NAME", help="NAME of the section [tools.mcp.NAME]"
-    )
+    for parser in (trial, logs):
+        parser.add_argument(
+            "name", type=nonempty, metavar="NAME", help="NAME of the section [tools.mcp.NAME]"
+        )
 
 
 def _add_pair(verbs: Verbs) -> None:

@@ -228,6 +228,15 @@ def list_servers(arguments: Arguments) -> NoReturn:
     _ask(arguments, showing.list_servers)
 
 
+def try_server(arguments: Arguments) -> NoReturn:
+    from perdure.app.light_imports import import_structlog
+
+    import_structlog()
+    from perdure.cli.mcp.trying import try_server
+
+    _ask(arguments, partial(try_server, name=arguments.name, within_s=arguments.wait))
+
+
 def server_logs(arguments: Arguments) -> NoReturn:
     from perdure.cli.mcp import showing
 
