@@ -220,6 +220,25 @@ async def test_the_next_turn_tells_the_prompt_with_the_same_bytes(simulator: Sim
     assert entries == ["High water.", "High water."], "people see the message as it was typed"
 
 
+async def test_a_search_finds_what_the_person_typed_and_not_what_the_server_wrote(
+    simulator: Simulator,
+) -> None:
+    hits: dict[str, list[str]] = {}
+
+    async def act(life: Life) -> None:
+        await life.rest()
+        for words in ("sea__tide", "fetch"):
+            found = await life.store.archive.search(words, principal=None, before=None, limit=9)
+            hits[words] = [hit.text for hit in found]
+
+    world = await simulator.world()
+    world.agent = ScriptedAgent(answer)
+    world.say(ASKED)
+    await world.tell(act)
+
+    assert hits == {"sea__tide": [ASKED], "fetch": []}
+
+
 async def test_the_checker_finds_a_prompt_that_was_expanded_wrongly(simulator: Simulator) -> None:
     world = await simulator.world()
     world.say(ASKED)
