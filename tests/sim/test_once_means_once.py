@@ -7,7 +7,7 @@ from perdure.app.wiring.assembly import NodeDependencies, compose_node
 from perdure.domain.address import Address
 from perdure.domain.checking.checker import violations
 from perdure.domain.inbound.updates import Update
-from perdure.domain.journal.events import ToolCall, ToolFinished
+from perdure.domain.journal.events import NoticePosted, ToolCall, ToolFinished
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import CallEnding, StopReason
 from perdure.domain.prompt.prompt import ModelRequest, ResultBlock
@@ -89,7 +89,9 @@ async def test_a_deadly_tool_runs_once(tmp_path: Path) -> None:
     record = await store.diagnostics.record(session)
     await store.close()
     endings = [r.event.ending for r in record.events if isinstance(r.event, ToolFinished)]
+    told = [r.event.text for r in record.events if isinstance(r.event, NoticePosted)]
     assert len(ran) == 1
+    assert ["was cut short" in text for text in told] == [True], "people are told once"
     assert endings == [CallEnding.UNKNOWN, CallEnding.UNKNOWN]
     assert [turn.outcome for turn in record.turns] == ["done"]
     assert violations(record) == []

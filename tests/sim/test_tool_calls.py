@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
@@ -27,6 +28,7 @@ from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, CallEnding, Repeat, StopReason
 from perdure.domain.prompt.prompt import ModelRequest, ResultBlock, TextBlock
 from perdure.domain.tools.asking import ALLOW, DENY, STILL_WAITING
+from perdure.domain.tools.policy import Do, Rule, ToolPolicy
 from perdure.domain.tools.traits import NOTHING_AHEAD, CallTraits, Outlook, Permission
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
 from perdure.domain.turn.watching import ToolProgress
@@ -115,8 +117,11 @@ class Meeting:
 class Desk:
     """Lets an agent make calls in one answer, and holds what came of them."""
 
-    def __init__(self, store: Store, parts: NodeParts, feed: Feed, agent: ScriptedAgent) -> None:
+    def __init__(
+        self, store: Store, parts: NodeParts, feed: Feed, roster: Roster, agent: ScriptedAgent
+    ) -> None:
         self.store = store
+        self.roster = roster
         self.parts = parts
         self.feed = feed
         self.agent = agent
@@ -156,6 +161,11 @@ class Desk:
         person = await admitted(self.store, "ada")
         reply = QuestionReply(question=QuestionId(question.id), answer=word, by=person)
         await self.parts.door.answer(reply)
+
+    async def replace(self, *, policy: ToolPolicy) -> None:
+        """Apply another policy, as a changed configuration does."""
+        (seat,) = self.roster.seats
+        await self.roster.replace({seat.name: msgspec.structs.replace(seat, policy=policy)})
 
     async def results(self) -> list[ToolFinished]:
         """Return the results that are stored so far, in their order."""
@@ -207,19 +217,19 @@ async def desk(folder: Path, *chores: Chore, calls: Sequence[str] = ()) -> Async
     await store.open()
     agent = calling(calls or [each.name for each in chores])
     seat = Seat(name="main", kind="s", agent=agent, tools=Toolbox(chores))
-    feed = Feed()
+    feed, roster = Feed(), Roster({"main": seat})
     try:
         async with Supervisor() as supervisor:
             dependencies = NodeDependencies(
                 store=store,
-                roster=Roster({"main": seat}),
+                roster=roster,
                 clock=clock,
                 entropy=entropy,
                 limits=Limits(drain_timeout_s=0, has_titles=False),
             )
             parts = compose_node(dependencies, supervisor.start, feed=feed)
             await parts.gateway.begin(name="sim")
-            found = Desk(store, parts, feed, agent)
+            found = Desk(store, parts, feed, roster, agent)
             await found.begins()
             try:
                 yield found
@@ -446,6 +456,28 @@ async def test_all_questions_of_an_answer_are_asked_at_once_after_the_free_calls
         results = {each.call: each.ending for each in await found.is_done()}
     assert sorted(results.values()) == ["denied", "returned", "returned"]
     assert len(found.agent.requests) == 2, "the model is asked once more, with all results"
+
+
+async def test_a_rule_that_was_added_while_people_were_asked_wins_over_their_answer(
+    tmp_path: Path,
+) -> None:
+    ran: list[str] = []
+
+    async def work(caller: ToolCaller) -> str:
+        ran.append(caller.turn)
+        return "paid"
+
+    pay = Chore("pay", work, permission=Permission.ACT)
+    async with desk(tmp_path, pay) as found:
+        question = await found.asked()
+        denying = ToolPolicy(agent="main", rules=(Rule(tool="pay", do=Do.DENY),))
+        await found.replace(policy=denying)
+        await found.answers(question, ALLOW)
+
+        (result,) = await found.is_done()
+
+    assert (result.ending, ran) == (CallEnding.DENIED, [])
+    assert "a rule for pay does not allow this call" in result.result
 
 
 async def test_a_flood_of_progress_is_shown_now_and_then_and_short(tmp_path: Path) -> None:

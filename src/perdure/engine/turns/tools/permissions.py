@@ -140,7 +140,9 @@ class Permissions:
     async def _decide(self, seat: Seat, call: ToolCall, events: Sequence[AnyEvent]) -> Verdict:
         asked = _asked_about(call, events)
         if asked is not None:
-            return _answered(asked, _answers_in(events))
+            verdict = _answered(asked, _answers_in(events))
+            is_approved = isinstance(verdict, Run) and verdict.digest
+            return (self._denied(seat, call) if is_approved else None) or verdict
         traits = seat.tools.traits(call.name, call.arguments)
         if traits.problem:
             # It is not run, because nobody was asked about it: if the tool judged otherwise when it
@@ -156,11 +158,23 @@ class Permissions:
             case Do.ALLOW:
                 return Run(why=decision.why)
             case Do.DENY:
-                return Refuse(text=f"{decision.why} does not allow this call, so it was not run.")
+                return _denial(decision.why)
             case Do.ASK if self._can_ask:
                 return await self._question(seat, call, traits, decision, is_repeated=is_repeated)
             case Do.ASK:
                 return Refuse(text=refused_text("nobody", kind=QuestionKind.APPROVAL))
+
+    def _denied(self, seat: Seat, call: ToolCall) -> Refuse | None:
+        """Return the refusal of a call that a rule denies by now, although a person has allowed it,
+        or None. The rule may have been added while the question was open."""
+        decision = decision_about(
+            seat.tools.traits(call.name, call.arguments),
+            seat.policy,
+            arguments=call.arguments,
+            session=self._ledger.session,
+            now_ms=self._services.clock.now_ms(),
+        )
+        return _denial(decision.why) if decision.do is Do.DENY else None
 
     async def _policy(self, seat: Seat, call: ToolCall, traits: CallTraits) -> Decision:
         """Return what the policy says of a call. Grants are read only if they may change that."""
@@ -274,6 +288,11 @@ def _asked_about(call: ToolCall, events: Sequence[AnyEvent]) -> AnswerAwaited | 
 def _answers_in(events: Sequence[AnyEvent]) -> dict[QuestionId, AnswerReceived]:
     """Return the answers that a turn has received, by question."""
     return {event.question: event for event in events if isinstance(event, AnswerReceived)}
+
+
+def _denial(why: str) -> Refuse:
+    """Return the refusal of a call that a rule denies."""
+    return Refuse(text=f"{why} does not allow this call, so it was not run.")
 
 
 def _answered(
