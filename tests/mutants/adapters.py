@@ -340,6 +340,18 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         killed_by=(f"{MATRIX_INBOUND}::test_a_forward_gives_no_command",),
     ),
     Mutant(
+        name="two_clicks_at_one_instant_are_one",
+        promise="P1",
+        bug="Of two people who click at the same instant, the second is taken for a repetition.",
+        file="adapters/slack/inbound.py",
+        symbol="click_envelope",
+        old="{click.user.id}/{action.action_ts}",
+        new="{action.action_ts}",
+        killed_by=(
+            f"{SLACK_INBOUND}::test_two_people_who_click_at_the_same_instant_are_two_messages",
+        ),
+    ),
+    Mutant(
         name="slack_called_past_the_proxy",
         promise="P14",
         bug="Slack is called directly although a proxy is configured for every call.",

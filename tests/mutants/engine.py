@@ -22,6 +22,7 @@ RECONCILING: Final = "tests/unit/test_reconciling.py"
 RUNNING: Final = "tests/sim/test_running.py"
 STILL_AT_WORK: Final = "tests/sim/test_still_at_work.py"
 STOP_IN_TIME: Final = "tests/sim/test_stop_in_time.py"
+TOOL_CALLS: Final = "tests/sim/test_tool_calls.py"
 WAKES: Final = "tests/unit/test_wakes.py"
 WINDOWS: Final = "tests/unit/test_windows.py"
 WHEREABOUTS: Final = "tests/e2e/test_whereabouts.py"
@@ -458,6 +459,30 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="                await self._ledger.append(begun)",
         new="                await asyncio.sleep(0)",
         killed_by=(f"{ONCE_MEANS_ONCE}::test_a_deadly_tool_runs_once",),
+    ),
+    Mutant(
+        name="call_that_cannot_work_is_run",
+        promise="P13",
+        bug="A call about which nobody was asked, because it cannot work, is run all the same.",
+        file="engine/turns/tools/permissions.py",
+        symbol="Permissions._decide",
+        old="            return Refuse(text=traits.problem, ending=CallEnding.FAILED)",
+        new='            return Run(why="nothing happens")',
+        killed_by=(
+            f"{TOOL_CALLS}::test_what_is_said_to_be_impossible_is_not_run_without_an_approval",
+        ),
+    ),
+    Mutant(
+        name="later_denial_ignored",
+        promise="P13",
+        bug="A call that a rule denies by now runs because a person had allowed it before.",
+        file="engine/turns/tools/permissions.py",
+        symbol="Permissions._decide",
+        old="            return (self._denied(seat, call) if is_approved else None) or verdict",
+        new="            return (None if is_approved else None) or verdict",
+        killed_by=(
+            f"{TOOL_CALLS}::test_a_rule_that_was_added_while_people_were_asked_wins_over_their_answer",
+        ),
     ),
     Mutant(
         name="call_of_unknown_fate_repeated",
