@@ -1,0 +1,1 @@
+"""Runs external agents that speak ACP, the Agent Client Protocol."""

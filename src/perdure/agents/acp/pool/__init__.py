@@ -1,0 +1,1 @@
+"""Keeps the processes of external agents, and lends their sessions."""
