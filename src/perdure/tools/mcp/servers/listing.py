@@ -1,6 +1,8 @@
 """Asks a server what it offers, and makes tools of it."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,6 +14,8 @@ from perdure.tools.mcp.calls.traits import is_taken, traits_of
 from perdure.tools.mcp.link import ListedPrompt, ListedTool, ServerLink
 from perdure.tools.mcp.servers.settings import ServerSettings
 from perdure.tools.tool import Tool
+
+T = TypeVar("T")
 
 
 class ServerOffer(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,20 +36,31 @@ class ServerListing:
 
 async def asked(link: ServerLink) -> ServerOffer:
     """Ask a server what it offers. Raises `Transient`, or `Permanent` if what it says is no list of
-    tools. A server that fails to list its prompts has none."""
-    tools = await link.tools()
-    prompts: list[ListedPrompt] = []
-    if link.has_prompts:
-        try:
-            prompts = await link.prompts()
-        except PerdureError:
-            if link.ended:
-                raise
+    tools. Many servers say that they have resources or prompts, and list none."""
+    tools, prompts, resources = await asyncio.gather(
+        link.tools(),
+        _listed(link, link.prompts) if link.has_prompts else _nothing(),
+        _listed(link, link.resources) if link.has_resources else _nothing(),
+    )
     return ServerOffer(
         tools=tuple(sorted(tools, key=lambda each: each.name)),
         prompts=tuple(sorted(prompts, key=lambda each: each.name)),
-        has_resources=link.has_resources,
+        has_resources=bool(resources),
     )
+
+
+async def _listed(link: ServerLink, ask: Callable[[], Awaitable[list[T]]]) -> list[T]:
+    """Return a list that a server can do without: if it fails to give it, there is nothing."""
+    try:
+        return await ask()
+    except PerdureError:
+        if link.ended:
+            raise
+        return []
+
+
+async def _nothing() -> list[Any]:
+    return []
 
 
 def _tools(server: LinkUser, settings: ServerSettings, offer: ServerOffer) -> Mapping[str, Tool]:
