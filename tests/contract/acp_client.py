@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -94,16 +95,20 @@ class Person:
 class Spoken:
     """Holds a running agent: its connection, its process, and the person who speaks with it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, errors: Path) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        errors: Path,
+    ) -> None:
         self.person = Person()
         self.process = process
         self.errors = errors
+        self.reader, self.writer = streams
         self.connection: ClientSideConnection = acp.connect_to_agent(
             self.person,  # type: ignore[arg-type]
-            process.stdin,
-            process.stdout,
+            self.writer,
+            self.reader,
         )
 
     async def greet(self) -> InitializeResponse:
@@ -139,10 +144,16 @@ class Spoken:
             await self.connection.cancel(session_id=session)
         return asking.result()
 
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
     async def gone(self) -> int:
         """Wait until the process has ended, and return its status."""
         async with asyncio.timeout(WAIT_S):
-            return await self.process.wait()
+            while self.is_running:
+                await asyncio.sleep(0.005)
+        return self.process.returncode
 
 
 @asynccontextmanager
@@ -151,21 +162,43 @@ async def spoken(command: list[str], home: Path, **environ: str) -> AsyncIterato
     home.mkdir(parents=True, exist_ok=True)
     errors = home / "errors"
     with errors.open("ab") as sink:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
+        # The loop of these tests would give the process more than its three files.
+        process = subprocess.Popen(  # noqa: ASYNC220 it takes a millisecond
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=sink,
             cwd=home,
             env={"PATH": os.environ["PATH"], "HOME": str(home), **environ},
             start_new_session=True,
-            limit=LINE_BYTES,
         )
-    speaking = Spoken(process, errors)
+    async with streams_of(process) as streams:
+        agent = Spoken(process, streams, errors)
+        try:
+            yield agent
+        finally:
+            with contextlib.suppress(OSError):
+                await agent.connection.close()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await agent.gone()
+
+
+@asynccontextmanager
+async def streams_of(
+    process: "subprocess.Popen[bytes]",
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Connect to the pipes of a process, and close them after the block."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=LINE_BYTES)
+    output, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), process.stdout
+    )
+    sink = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+    entry, protocol = await loop.connect_write_pipe(lambda: sink, process.stdin)
     try:
-        yield speaking
+        yield reader, asyncio.StreamWriter(entry, protocol, None, loop)
     finally:
-        await speaking.connection.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        output.close()
+        entry.close()

@@ -60,6 +60,7 @@ MISCHIEF = {
     "changes_ids": "send the updates of a prompt with another session's id",
     "closes_input": "close standard input after the first word, and say no more",
     "closes_output": "close standard output after the first word, and live on",
+    "deaf_after_error": "lose the prompt that comes after an error, also its cancel",
     "dies_after_words": "die after the last word, before the answer",
     "dies_before_words": "die before the first word",
     "dies_in_initialize": "die during the handshake",
@@ -175,6 +176,7 @@ class Session:
         self.held: list[Message] | None = None
         self.is_running = False
         self.is_asking = False
+        self.is_deaf = False
         self.has_always = False
         self.is_cancelled = threading.Event()
         self.mode = MODES[0]
@@ -207,21 +209,21 @@ class Agent:
             file.flush()
             os.fsync(file.fileno())
 
-    def write(self, message: object) -> None:
+    def write(self, message: object, *, times: int = 1) -> None:
         line = json.dumps(message).encode() + b"\n"
         if "garbage" in self.mischief:
             line = b'npm warn deprecated\n\xff\xfe\x00\n{"half": \n' + line
-        self.write_raw(line)
+        self.write_raw(line * times)
 
     def write_raw(self, raw: bytes) -> None:
         with self._lock:
             sys.stdout.buffer.write(raw)
             sys.stdout.buffer.flush()
 
-    def answer(self, identity: object, **outcome: object) -> None:
+    def answer(self, identity: object, /, *, times: int = 1, **outcome: object) -> None:
         if "answers_strangers" in self.mischief:
             self.write({"jsonrpc": "2.0", "id": 987_654, "result": {}})
-        self.write({"jsonrpc": "2.0", "id": identity, **outcome})
+        self.write({"jsonrpc": "2.0", "id": identity, **outcome}, times=times)
 
     def ask(self, method: str, session: Session | None, **params: object) -> Message:
         """Send a request to the client, and return its answer. If the session's prompt is
@@ -855,6 +857,9 @@ def begin_prompt(agent: Agent, message: Message) -> None:
         words = "a turn is already running" if session else "there is no such session"
         agent.answer(message["id"], error={"code": -32602, "message": words})
         return
+    if session.is_deaf:
+        session.is_deaf = False
+        return
     session.is_running = True
     session.is_asking = False
     if "keeps_cancel" not in agent.mischief:
@@ -870,6 +875,7 @@ def prompt(agent: Agent, session: Session, identity: object, text: str) -> None:
     """Answer a prompt, in a thread of its own."""
     agent.keep(session)
     outcome = outcome_of(agent, session, text)
+    session.is_deaf = "error" in outcome and "deaf_after_error" in agent.mischief
     session.history.append(("agent", "".join(session.said)))
     agent.keep(session)
     session.is_running = False
@@ -880,9 +886,8 @@ def prompt(agent: Agent, session: Session, identity: object, text: str) -> None:
 def finish(agent: Agent, session: Session, identity: object, outcome: Message) -> None:
     """Send the answer to a prompt, and what comes too late."""
     held, session.held = session.held or [], None
-    agent.answer(f"wrong-{identity}" if "wrong_id" in agent.mischief else identity, **outcome)
-    if "answers_twice" in agent.mischief:
-        agent.answer(identity, **outcome)
+    shown = f"wrong-{identity}" if "wrong_id" in agent.mischief else identity
+    agent.answer(shown, times=2 if "answers_twice" in agent.mischief else 1, **outcome)
     for late in held:
         agent.write(late)
     if "late_updates" in agent.mischief:
