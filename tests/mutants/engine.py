@@ -596,8 +596,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         bug="An interruption that the model answers with a call is told again.",
         file="engine/turns/model_calls.py",
         symbol="ModelCalls._say",
-        old="append([*scribe.acknowledgements, said], origin=self._origin())",
-        new="append([said], origin=self._origin())",
+        old="append([*scribe.acknowledgements, said, *then], origin=self._origin())",
+        new="append([said, *then], origin=self._origin())",
         killed_by=(
             f"{PUMPS}::test_an_interruption_is_told_once_where_the_model_answers_with_a_call",
         ),
