@@ -8,15 +8,14 @@ Nothing here imports the official package, which takes half a second; the pool d
 when it starts its first process.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from perdure.domain.errors import Ambiguous
+from perdure.ports.agents.bridge import BridgeAddress
 
 if TYPE_CHECKING:
     from acp import schema
@@ -49,19 +48,6 @@ class AgentLost(Ambiguous):
     def __init__(self, message: str, *, was_alone: bool) -> None:
         super().__init__(message)
         self.was_alone = was_alone
-
-
-class BridgeAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Says how an agent reaches the tools of one session: at `url` with `token`, or through the
-    program `argv` with `env`. The pool uses what the agent can do, and HTTP if it can do both. The
-    pool waits until `connected` is set, because agents are silent about tools they cannot reach."""
-
-    name: str = "perdure"
-    url: str = ""
-    token: str = ""
-    argv: tuple[str, ...] = ()
-    env: Mapping[str, str] = MappingProxyType({})
-    connected: asyncio.Event
 
 
 class SessionUpdate(msgspec.Struct, frozen=True):

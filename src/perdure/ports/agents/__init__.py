@@ -1,0 +1,1 @@
+"""Defines the ports around agents that run as programs of their own."""
