@@ -408,6 +408,37 @@ async def test_a_broken_server_costs_its_tools_and_no_turn(
     assert house.servers.views()[1].state is ServerState.READY
 
 
+async def test_only_the_first_turn_waits_long_for_a_server_that_says_nothing(
+    house: House, hostile: HostileMcp
+) -> None:
+    patience = ServerPatience(first_wait_s=2.0, again_wait_s=0.2, connect_s=30.0)
+    house.has(program(hostile.command(Mischief("silent"))), patience=patience)
+    took = []
+    for person in (ADA, BOB, ADA):
+        began = time.monotonic()
+        assert await house.names(person) == set()
+        took.append(time.monotonic() - began)
+    assert took[0] >= 2.0
+    assert max(took[1:]) < 1.5
+    assert house.view().state is ServerState.STARTING
+    (offer,) = house.servers.source("peer").offers()
+    assert offer.trouble == "it is being started"
+
+
+async def test_a_slow_start_is_waited_for_once_and_then_used(
+    house: House, hostile: HostileMcp
+) -> None:
+    slow = ["/bin/sh", "-c", 'sleep 1; exec "$@"', "sh", *hostile.command()]
+    patience = ServerPatience(first_wait_s=0.2, again_wait_s=0.1)
+    house.has(program(slow), patience=patience)
+    async with asyncio.TaskGroup() as tasks:
+        looks = [tasks.create_task(house.names(each)) for each in (ADA, BOB)]
+    assert [each.result() for each in looks] == [set(), set()]
+    await until(lambda: house.view().state is ServerState.READY)
+    assert "peer__echo" in await house.names()
+    assert house.view().links <= 2
+
+
 async def test_a_program_that_is_missing_says_so(house: House) -> None:
     house.has(program(["/nowhere/at-all"]))
     assert await house.names() == set()
@@ -533,6 +564,16 @@ async def test_a_server_over_http_is_called_and_found_again(
     house.has(address(server.url))
     assert await house.names() == set()
     assert house.view().state is ServerState.DOWN
+
+
+async def test_an_idle_link_that_has_died_is_found_out(house: House, hostile: HostileMcp) -> None:
+    patience = ServerPatience(ping_s=0.2, answer_s=1.0)
+    async with hostile.over_http() as server:
+        house.has(address(server.url, is_shared=True), patience=patience)
+        await house.says(ADA, "peer__echo", text="x")
+        await asyncio.sleep(0.7)
+        assert house.view().links == 1, "it answers, so it stays"
+    await until(lambda: house.view().links == 0)
 
 
 @pytest.mark.parametrize("kind", ["unauthorized", "unavailable", "redirects", "page", "forgetful"])
