@@ -285,6 +285,8 @@ class Agent:
             os._exit(7)
         if "stops_itself" in self.mischief:
             os.kill(os.getpid(), signal.SIGSTOP)
+            # The signal may first reach another thread, and this one must say no more.
+            time.sleep(0.5)
         if "closes_output" in self.mischief:
             os.close(1)
             sleep_forever()
