@@ -33,8 +33,8 @@ from perdure.app.config.toml_positions import Positions
 from perdure.app.config.tool_checks import check_folders
 from perdure.app.config.values import FILE_ACTS, FILES, SHELL, SHELL_ACTS
 from perdure.domain.errors import Rejected
+from perdure.ports.system import sandbox
 from perdure.tools.builtin.files.tool import FilesTool
-from perdure.tools.shell import sandbox
 from perdure.tools.shell.jobs import ShellJobs
 from perdure.tools.shell.settings import ShellSettings
 from perdure.tools.shell.tool import ShellTool

@@ -20,8 +20,10 @@ import msgspec
 import structlog
 
 from perdure.app.children.environment import child_environment
+from perdure.app.children.sandboxing import sandbox_trouble, sandboxed
 from perdure.domain.errors import NO_FILES, OUT_OF_FILES, OUT_OF_FILES_CODE, Rejected, Transient
 from perdure.ports.system.children import Child, ChildEnd, ChildProgram
+from perdure.ports.system.sandbox import Sandbox
 from perdure.ports.system.time_limits import time_limit
 
 # How much of what a program writes to standard error is kept, and how much is read at once.
@@ -32,7 +34,7 @@ START_S: Final = 20.0
 # What the launcher may take to end everything after it was asked: its own grace, and the kill.
 KILL_S: Final = 3.0
 _REPORT_MAX: Final = 8192
-# Run as a program of its own, and never imported here: it would cost every start some time.
+# Run as a program of its own, and not imported at a start: it would cost some time.
 _LAUNCHER: Final = str(Path(__file__).with_name("launcher.py"))
 log = structlog.get_logger("children")
 
@@ -60,6 +62,7 @@ class LaunchedChildren:
     ) -> Child:
         if self._is_closed:
             raise Transient("the gateway is stopping; nothing is started any more")
+        program = sandboxed(program)
         environment = child_environment(program.env)
         _check(program, environment["PATH"])
         folder = None
@@ -83,6 +86,9 @@ class LaunchedChildren:
             await asyncio.shield(child.end(within_s=0))
             raise
         return child
+
+    async def sandbox_trouble(self, sandbox: Sandbox) -> str:
+        return await sandbox_trouble(self, sandbox)
 
     async def close(self) -> None:
         self._is_closed = True
@@ -204,6 +210,11 @@ class LaunchedChild:
     def ended(self) -> ChildEnd | None:
         return self._ended
 
+    async def memory(self) -> int:
+        if self._process is None or self._over.is_set():
+            return 0
+        return await asyncio.to_thread(_memory_below, self._process.pid)
+
     async def wait(self) -> ChildEnd:
         await self._over.wait()
         assert self._ended is not None
@@ -266,6 +277,15 @@ def _check(program: ChildProgram, path: str) -> None:
         )
     if program.cwd and not Path(program.cwd).is_dir():
         raise Rejected(f"the folder {program.cwd} does not exist; create it, or name another one")
+
+
+def _memory_below(pid: int) -> int:
+    """Return the bytes that the descendants of a process hold."""
+    from perdure.app.children import launcher  # noqa: PLC0415 - only who asks needs it
+
+    if not launcher.has_proc():
+        return 0
+    return sum(map(launcher.resident, launcher.descendants(pid)))
 
 
 def _hear_nothing(_: bytes) -> None:

@@ -185,7 +185,7 @@ def _around_home(roots: Sequence[str], path: Path) -> Iterator[_Finding]:
     """Yield a complaint for each folder in which commands would reach the gateway's own files."""
     if not roots:
         return
-    from perdure.tools.shell.sandbox import SYSTEM_FOLDERS  # noqa: PLC0415 - only who needs it
+    from perdure.ports.system.sandbox import SYSTEM_FOLDERS  # noqa: PLC0415 - only who needs it
 
     home = path.resolve()
     for index, root in enumerate(roots):

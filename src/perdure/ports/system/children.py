@@ -11,6 +11,8 @@ from typing import Final, Protocol
 
 import msgspec
 
+from perdure.ports.system.sandbox import Sandbox
+
 _MEGABYTE: Final = 1_000_000
 
 
@@ -29,7 +31,8 @@ class ChildProgram(msgspec.Struct, frozen=True, kw_only=True):
     variables of the gateway's own environment (its search path, language and time zone); nothing
     else is passed on. An empty `cwd` is an empty folder of the program's own. `is_merged`: what it
     writes to standard error is read with the rest, in order. `is_wrapper`: the program only runs
-    another one inside of itself, so the others are asked to end in its place."""
+    another one inside of itself, so the others are asked to end in its place. With `sandbox` the
+    program sees only what that shows."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = MappingProxyType({})
@@ -37,6 +40,7 @@ class ChildProgram(msgspec.Struct, frozen=True, kw_only=True):
     limits: ChildLimits = ChildLimits()
     is_merged: bool = False
     is_wrapper: bool = False
+    sandbox: Sandbox | None = None
 
 
 class ChildEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +91,10 @@ class Child(Protocol):
     def ended(self) -> ChildEnd | None:
         """Return how the program has ended, or None while it runs."""
 
+    async def memory(self) -> int:
+        """Return the bytes that the program and all that it has started hold now, or 0 where the
+        system does not tell."""
+
     async def wait(self) -> ChildEnd:
         """Wait until the program has ended, and all that it has started."""
 
@@ -109,6 +117,10 @@ class Children(Protocol):
         self, program: ChildProgram, *, hear: Callable[[bytes], None] | None = None
     ) -> Child:
         """Start a program. `hear` is given what it writes to standard error, as it comes."""
+
+    async def sandbox_trouble(self, sandbox: Sandbox) -> str:
+        """Return why no program can be started in this sandbox, or an empty string. One is started
+        in earnest to see."""
 
     async def close(self) -> None:
         """End all programs that still run."""

@@ -6,28 +6,30 @@ still be forbidden to make one. Where none starts, no command runs.
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import msgspec
 import structlog
 
-from perdure.domain.errors import PerdureError, Rejected, Transient
-from perdure.ports.system.children import Child, ChildEnd, ChildLimits, ChildProgram, Children
+from perdure.domain.errors import Rejected, Transient
+from perdure.ports.system.children import Child, ChildEnd, ChildProgram, Children
+from perdure.ports.system.sandbox import Mount, Sandbox
 from perdure.ports.system.time_limits import time_limit
 from perdure.tools.shell.commands import ShellCommand, ShellFolders
+from perdure.tools.shell.git_guards import git_guards
 from perdure.tools.shell.output import KeptOutput
-from perdure.tools.shell.sandbox import ENVIRONMENT, git_guards, sandbox_words
 from perdure.tools.shell.settings import ShellSettings
 
 PIECE_BYTES: Final = 65_536
-PROBE_S: Final = 15.0
 # How long what a program has written last may take to arrive after its end.
 REMAINS_S: Final = 1.0
-_CAUSE_CHARS: Final = 300
-_PROBE_LIMITS: Final = ChildLimits(memory_bytes=200_000_000, processes=16)
+# What a command in a sandbox knows. Its `/tmp` is its own.
+_ENVIRONMENT: Final = {
+    "HOME": "/tmp",  # noqa: S108 - inside of the sandbox
+    "TMPDIR": "/tmp",  # noqa: S108
+    "TERM": "dumb",
+}
 log = structlog.get_logger("tools")
 
 
@@ -57,7 +59,7 @@ class CommandRuns:
         self._folders = folders
         self._children = children
         self._running = 0
-        self._guards: list[str] = []
+        self._guards: list[Mount] = []
         self._starting = asyncio.Lock()
         self._is_proven = not settings.has_sandbox
         self.last_trouble = ""
@@ -67,7 +69,7 @@ class CommandRuns:
         started in earnest until one has started."""
         if self._is_proven:
             return ""
-        cause = await self._cause()
+        cause = await self._children.sandbox_trouble(self._sandbox(self._folders.roots[0]))
         if not cause:
             self._is_proven = True
             self.last_trouble = ""
@@ -79,22 +81,6 @@ class CommandRuns:
             "without"
         )
         return self.last_trouble
-
-    async def _cause(self) -> str:
-        """Return why a sandbox does not start, or an empty string."""
-        if self._bwrap() is None:
-            return "there is no program bwrap on the search path"
-        probe = ShellCommand(argv=("true",), folder=self._folders.roots[0], timeout_s=PROBE_S)
-        program = msgspec.structs.replace(self._program(probe), limits=_PROBE_LIMITS)
-        output = KeptOutput(head_max=PIECE_BYTES, tail_max=0)
-        try:
-            child = await self._children.start(program)
-            ended = await followed(child, probe, output)
-        except PerdureError as error:
-            return error.message
-        if ended.end.code == 0 and not ended.is_too_slow:
-            return ""
-        return output.text.strip()[:_CAUSE_CHARS] or f"it {ended.words}"
 
     async def start(self, command: ShellCommand) -> Child:
         """Start a command. `follow` must be called with what is returned. Raises `Rejected` or
@@ -122,11 +108,6 @@ class CommandRuns:
         finally:
             self._running -= 1
 
-    def _bwrap(self) -> str | None:
-        found = shutil.which("bwrap", path=self._settings.search_path)
-        is_ours = found is not None and not self._folders.holds(Path(found).resolve())
-        return found if is_ours else None
-
     def _program(self, command: ShellCommand) -> ChildProgram:
         """Return what is started for a command."""
         settings, path = self._settings, self._folders.search_path
@@ -138,22 +119,23 @@ class CommandRuns:
                 limits=settings.limits,
                 is_merged=True,
             )
-        bwrap = self._bwrap()
-        if bwrap is None:
-            raise Transient("bwrap is no longer there; install bubblewrap again")
-        around = sandbox_words(
-            bwrap,
-            self._folders.roots,
-            command.folder,
-            self._guards,
-            has_network=settings.has_network,
-        )
         return ChildProgram(
-            argv=(*around, *command.argv),
-            env={**ENVIRONMENT, "PATH": path},
+            argv=command.argv,
+            env={**_ENVIRONMENT, "PATH": path},
             limits=settings.limits,
             is_merged=True,
-            is_wrapper=True,
+            sandbox=self._sandbox(command.folder),
+        )
+
+    def _sandbox(self, folder: str) -> Sandbox:
+        roots = [
+            Mount(path=root, is_writable=True, must_exist=True) for root in self._folders.roots
+        ]
+        return Sandbox(
+            folder=folder,
+            mounts=(*roots, *self._guards),
+            has_network=self._settings.has_network,
+            search_path=self._settings.search_path,
         )
 
 

@@ -1,6 +1,6 @@
 """Implements the tool `shell`: runs commands in configured folders.
 
-A command is a list of words that no shell reads. `commands.py` says what it may be, `sandbox.py`
+A command is a list of words that no shell reads. `commands.py` says what it may be, `running.py`
 what it can reach, and `jobs.py` what becomes of it in the background. What a person is asked about
 is the whole command with its folder and its input; if its program or a file that it names has
 changed by the time it runs, it does not run.
@@ -18,12 +18,12 @@ from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import Repeat
 from perdure.domain.tools.traits import NOTHING_AHEAD, CallTraits, Outlook, Permission
 from perdure.ports.system.children import Children
+from perdure.ports.system.sandbox import SYSTEM_FOLDERS
 from perdure.ports.turns.tools import ToolCaller
 from perdure.tools.shell.commands import INPUT_CHARS, ShellCommand, ShellFolders, checked_words
 from perdure.tools.shell.jobs import GONE, ShellJob, ShellJobs, owner_of
 from perdure.tools.shell.output import KeptOutput, last_line, plain_text
 from perdure.tools.shell.running import CommandRuns, RunEnd
-from perdure.tools.shell.sandbox import SYSTEM_FOLDERS
 from perdure.tools.shell.settings import (
     AROUND_S,
     HEAD_BYTES,
