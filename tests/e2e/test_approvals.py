@@ -169,7 +169,7 @@ async def test_what_was_allowed_for_longer_is_listed_and_can_be_taken_back(
 ) -> None:
     question = await asked(client, "a", LIST)
     allowed = await client.say("a", "/approve session")
-    assert "From now on in this session: memory" in allowed["reply"]
+    assert "From now on in this session: `memory" in allowed["reply"]
     await client.settled(question["turn"])
 
     again = await client.say("a", LIST)

@@ -105,7 +105,7 @@ def approval_text(  # noqa: PLR0913 - everything that a person must know
     if is_shown_whole(arguments, preview):
         lines.append(_fenced(arguments))
         lines += [_fenced(preview, "diff")] if preview else []
-        scopes = f" session, forever or 30m after it covers {grant}." if grant else ""
+        scopes = f" session, forever or 30m after it covers {_code(grant)}." if grant else ""
         lines.append(f"/approve {name} allows it, /deny {name} does not.{scopes}{_wait(minutes)}")
     else:
         shown = exact(arguments[: SHOWN_MAX + 1])
@@ -139,7 +139,13 @@ def _wait(minutes: int) -> str:
 
 def _name(tool: str) -> str:
     """Return a tool's name so that it cannot leave its place in the text."""
-    return without_disguise(tool).replace("*", "").replace("`", "")
+    return exact(tool).replace("*", "").replace("`", "")
+
+
+def _code(text: str) -> str:
+    """Return a line as code that it cannot end: it may hold the name of a file or an address."""
+    line = " ".join(text.split()).replace("`", "'")
+    return f"`{exact(line)}`"
 
 
 def _fenced(text: str, language: str = "") -> str:
@@ -160,9 +166,9 @@ def answered_text(kind: QuestionKind, answer: str, who: str, scope: str, grant: 
         return f"⛔ Denied by {who}."
     lasting = (
         {
-            Scope.SESSION: f" From now on in this session: {grant}.",
-            Scope.FOREVER: f" From now on: {grant}. /grants takes it back.",
-            Scope.TIME: f" For a while: {grant}.",
+            Scope.SESSION: f" From now on in this session: {_code(grant)}.",
+            Scope.FOREVER: f" From now on: {_code(grant)}. /grants takes it back.",
+            Scope.TIME: f" For a while: {_code(grant)}.",
         }.get(Scope(scope), "")
         if scope
         else ""
