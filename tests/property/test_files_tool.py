@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from perdure.domain.ids import CallId, ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import CallEnding
+from perdure.domain.tools.diffs import DiffBounds, unified_diff
 from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.tools.builtin.files.bounds import FilesBounds
-from perdure.tools.builtin.files.diffs import unified_diff
 from perdure.tools.builtin.files.tool import FilesTool
 from perdure.tools.toolbox import Toolbox
 
-ENDLESS = FilesBounds(diff_lines=10**9, diff_line_chars=10**9, diff_chars=10**9)
+ENDLESS = DiffBounds(lines=10**9, line_chars=10**9, chars=10**9)
 NOBODY = ToolCaller(
     principal=PrincipalId("prn_x"),
     conversation=ConversationId("cnv_x"),
@@ -88,7 +88,7 @@ def test_a_difference_shows_little_more_than_what_changed() -> None:
 def test_hostile_texts_are_compared_in_linear_time() -> None:
     def took_s(before: Sequence[str], after: Sequence[str]) -> float:
         begun = time.thread_time()
-        unified_diff("\n".join(before), "\n".join(after), "a.txt", FilesBounds())
+        unified_diff("\n".join(before), "\n".join(after), "a.txt", DiffBounds())
         return time.thread_time() - begun
 
     size = 200_000

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from perdure.domain.tools.diffs import DiffBounds
 from perdure.domain.tools.globs import is_match
 from perdure.tools.builtin.files.roots import RootedPath
 
@@ -18,9 +19,7 @@ class FilesBounds(msgspec.Struct, frozen=True, kw_only=True):
     line_chars: int = 16_000
     text_bytes: int = 5_000_000
     text_lines: int = 250_000
-    diff_lines: int = 200
-    diff_line_chars: int = 1_000
-    diff_chars: int = 16_000
+    diff: DiffBounds = DiffBounds()
     listed: int = 200
     folder_entries: int = 20_000
     hits: int = 50

@@ -18,9 +18,9 @@ from typing import Final
 import msgspec
 
 from perdure.domain.errors import Ambiguous, Conflict, NotFound, Rejected, Transient
+from perdure.domain.tools.diffs import unified_diff
 from perdure.domain.tools.traits import Outlook, digest_of
 from perdure.tools.builtin.files.bounds import FilesBounds
-from perdure.tools.builtin.files.diffs import unified_diff
 from perdure.tools.builtin.files.opening import failures_told, opened_file, opened_folder
 from perdure.tools.builtin.files.roots import RootedPath
 
@@ -133,17 +133,18 @@ class FileWriter:
         name, size = self._path.shown, len(text.encode())
         if present is None:
             return _joined(
-                f"New file {name}, {size:,} bytes:", unified_diff(None, text, name, self._bounds)
+                f"New file {name}, {size:,} bytes:",
+                unified_diff(None, text, name, self._bounds.diff),
             )
         if present.data == text.encode():
             return f"{name} holds exactly this text already, so nothing changes."
         before = present.text
         if before is None or before.count("\n") > self._bounds.text_lines:
-            diff = unified_diff(None, text, name, self._bounds)
+            diff = unified_diff(None, text, name, self._bounds.diff)
             what = "no text in UTF-8" if before is None else "more lines than can be compared"
             old = f"{len(present.data):,} bytes, {what}"
             return _joined(f"All of {name} ({old}) is replaced by {size:,} bytes:", diff)
-        return unified_diff(before, text, name, self._bounds)
+        return unified_diff(before, text, name, self._bounds.diff)
 
     def _replace(
         self, folder: int, data: bytes, present: PresentFile | None, is_unwanted: Event

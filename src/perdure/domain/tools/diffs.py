@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from typing import Final, NamedTuple
 
+import msgspec
+
 from perdure.domain.text import BIDIRECTIONAL, INVISIBLE
-from perdure.tools.builtin.files.bounds import FilesBounds
 
 _CONTEXT: Final = 3
 _DEPTH_MAX: Final = 8
@@ -20,6 +21,17 @@ _NO_BREAK: Final = "\\ No newline at end of file"
 _CONTROLS: Final = (code for code in (*range(32), *range(127, 160)) if chr(code) != "\t")
 # Characters that would hide what a line holds from the person who reads it.
 _SHOWN: Final = {code: f"<U+{code:04X}>" for code in (*_CONTROLS, *BIDIRECTIONAL, *INVISIBLE)}
+
+
+class DiffBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits how much of a difference is shown."""
+
+    lines: int = 200
+    line_chars: int = 1_000
+    chars: int = 16_000
+
+
+USUAL_DIFF: Final = DiffBounds()
 
 
 class _Span(NamedTuple):
@@ -31,7 +43,7 @@ class _Span(NamedTuple):
     b_end: int
 
 
-def unified_diff(before: str | None, after: str, name: str, bounds: FilesBounds) -> str:
+def unified_diff(before: str | None, after: str, name: str, bounds: DiffBounds = USUAL_DIFF) -> str:
     """Return how a file changes, as a unified diff of bounded length. A file that does not exist
     yet is None; without a change the text is empty."""
     old, new = _lines(before or ""), _lines(after)
@@ -50,13 +62,13 @@ def _lines(text: str) -> list[str]:
     return [f"{piece}\n" for piece in pieces] + ([last] if last else [])
 
 
-def _bounded(lines: Iterator[str], bounds: FilesBounds) -> list[str]:
+def _bounded(lines: Iterator[str], bounds: DiffBounds) -> list[str]:
     """Return lines up to the bounds, and a note on how many more there are."""
     kept: list[str] = []
     chars = 0
-    for line in islice(lines, bounds.diff_lines):
-        shown = _shown(line, bounds.diff_line_chars)
-        if chars + len(shown) > bounds.diff_chars:
+    for line in islice(lines, bounds.lines):
+        shown = _shown(line, bounds.line_chars)
+        if chars + len(shown) > bounds.chars:
             return [*kept, _more(1 + sum(1 for _ in lines))]
         kept.append(shown)
         chars += len(shown)
