@@ -62,42 +62,54 @@ class _Function(msgspec.Struct, frozen=True, kw_only=True):
 
 class Toolbox:
     """Implements the `Tools` port with tools that are known already, and with those that `sources`
-    list. Without either, it serves an agent that has none."""
+    list. Without either, it serves an agent that has none. `hidden` tools are called like others,
+    and no model is told of them: they take what the gateway itself asks for an agent."""
 
-    def __init__(self, tools: Sequence[Tool] = (), *, sources: Sequence[ToolSource] = ()) -> None:
-        self._tools = {tool.name: tool for tool in tools}
-        assert len(self._tools) == len(tools), "two tools of one name"
+    def __init__(
+        self,
+        tools: Sequence[Tool] = (),
+        *,
+        sources: Sequence[ToolSource] = (),
+        hidden: Sequence[Tool] = (),
+    ) -> None:
+        self._shown = tuple(tools)
+        self._hidden = tuple(hidden)
+        # A hidden tool wins: whatever a server calls its own tool, it must not take its place.
+        self._tools = {tool.name: tool for tool in (*tools, *hidden)}
+        assert len(self._tools) == len(tools) + len(hidden), "two tools of one name"
         self._sources = tuple(sources)
         # What was listed last. Most turns find the same tools, and describing them takes a while.
         self._last: Toolbox | None = None
         self._schemas = f"[{','.join(map(_schema, tools))}]" if tools else NO_TOOLS
-        self._definitions = {tool.name: definition_of(tool) for tool in tools}
+        self._definitions = {name: definition_of(tool) for name, tool in self._tools.items()}
 
     async def current(self, principal: PrincipalId) -> "Toolbox":
         if not self._sources:
             return self
         # Side by side: a slow source must not make the others wait.
         listed = await asyncio.gather(*(source.tools(principal) for source in self._sources))
-        tools = dict(self._tools)
+        tools = {tool.name: tool for tool in self._shown}
         for tool in chain.from_iterable(listed):
             # The first of two tools with one name is kept: a server must not take the place of a
             # tool that the operator trusts.
             tools.setdefault(tool.name, tool)
+        for each in self._hidden:
+            tools.pop(each.name, None)
         found = tuple(tools.values())
         if self._last is None or self._last.tools != found:
-            self._last = Toolbox(found)
+            self._last = Toolbox(found, hidden=self._hidden)
         return self._last
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """Return the tools that are known already."""
-        return tuple(self._tools.values())
+        return self._shown
 
     def schemas(self) -> str:
         return self._schemas
 
     def offers(self) -> list[ToolOffer]:
-        offers = [_offer(tool) for tool in self._tools.values()]
+        offers = [_offer(tool) for tool in self._shown]
         return offers + [offer for source in self._sources for offer in source.offers()]
 
     def has(self, name: str) -> bool:
@@ -164,11 +176,12 @@ class Toolbox:
 
     def _unknown(self, name: str) -> str:
         shown = name[:NAME_MAX]
-        if not self._tools:
+        if not self._shown:
             return f"there is no tool {shown!r}, and no other; answer without tools"
-        near = get_close_matches(shown, self._tools, n=1)
+        names = [tool.name for tool in self._shown]
+        near = get_close_matches(shown, names, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        return f"there is no tool {shown!r}{hint}; you have: {', '.join(self._tools)}"
+        return f"there is no tool {shown!r}{hint}; you have: {', '.join(names)}"
 
 
 def _offer(tool: Tool) -> ToolOffer:
