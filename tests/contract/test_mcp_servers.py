@@ -186,6 +186,8 @@ async def test_the_tools_that_are_not_wanted_are_left_out(
 async def test_strange_names_are_all_callable(house: House, hostile: HostileMcp) -> None:
     house.has(program(hostile.command(Mischief("names", "bad_schema"))))
     names = await house.names()
+    assert "peer__bad" not in names
+    assert "the tool 'bad' is left out: its schema cannot be used" in house.servers.log("peer")
     assert all(len(name) <= 64 for name in names)
     assert len({name for name in names if name.startswith("peer__a")}) > 4
     assert await house.says(ADA, "peer__echo", text="still") == "still"

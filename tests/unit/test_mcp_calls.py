@@ -1,6 +1,8 @@
 """Checks how tools of servers are named, what is known of their calls, and what is made of their
 answers."""
 
+import json
+
 import pytest
 
 from perdure.domain.outcomes import Repeat
@@ -8,6 +10,7 @@ from perdure.domain.tools.globs import is_match
 from perdure.domain.tools.traits import Permission
 from perdure.tools.mcp.calls.names import rule_name, wire_name, wire_names
 from perdure.tools.mcp.calls.results import FILES_MAX, output_of
+from perdure.tools.mcp.calls.schemas import schema_problem
 from perdure.tools.mcp.calls.traits import RepeatRule, is_taken, repeat_of, traits_of
 from perdure.tools.mcp.link import (
     FilePiece,
@@ -179,3 +182,48 @@ def test_an_answer_without_words_says_so() -> None:
     failed = output_of(ServerAnswer(has_failed=True))
     assert failed.has_failed
     assert failed.text == "The tool has failed, and does not say why."
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "object"},
+        {"type": "object", "properties": {"a": {"type": ["string", "null"]}}, "required": ["a"]},
+        {"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"enum": [1, 2]}}},
+        {"properties": {"a": {"$ref": "#/definitions/a~1b"}}, "definitions": {"a/b": {}}},
+        {"properties": {"tree": {"items": {"$ref": "#"}}}, "additionalProperties": False},
+        {"properties": {"type": {"type": "array", "items": [{"type": "string"}]}}},
+        {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+    ],
+)
+def test_a_schema_that_models_servers_take_is_taken(schema: object) -> None:
+    assert schema_problem(json.dumps(schema)) == ""
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "array"}, "does not describe an object"),
+        ([], "it is no object"),
+        ({"properties": {"a": {"type": "nonsense"}}}, "a type that does not exist"),
+        ({"properties": {"a": {"type": []}}}, "a type that does not exist"),
+        ({"properties": {"a": {"$ref": "#/nowhere"}}}, "refers to something"),
+        ({"properties": {"a": {"$ref": "https://example.org/schema"}}}, "refers to something"),
+        ({"properties": ["a"]}, "its properties are no object"),
+        ({"properties": {"a": "string"}}, "a part of it is no schema"),
+        ({"required": "a"}, "no list of names"),
+        ({"required": ["a", "a"]}, "requires something twice"),
+        ({"anyOf": []}, "a list of choices"),
+        ({"properties": {"a": {"enum": []}}}, "a list of choices"),
+        ({"items": {"not": {"items": {"type": "x"}}}}, "a type that does not exist"),
+    ],
+)
+def test_a_schema_that_would_spoil_a_request_is_refused(schema: object, problem: str) -> None:
+    assert problem in schema_problem(json.dumps(schema))
+
+
+def test_a_schema_without_end_is_refused() -> None:
+    assert "too deeply" in schema_problem('{"items":' * 60 + "{}" + "}" * 60)
+    assert schema_problem('{"items":' * 100_000 + "{}" + "}" * 100_000)
+    assert schema_problem("{broken") == "it is no JSON"

@@ -1,21 +1,26 @@
 """Asks a server what it offers, and makes tools of it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from perdure.domain.errors import PerdureError
 from perdure.tools.mcp.calls.names import wire_name, wire_names
 from perdure.tools.mcp.calls.resources import RESOURCES, ResourcesTool
+from perdure.tools.mcp.calls.schemas import schema_problem
 from perdure.tools.mcp.calls.tool import LinkUser, McpTool
 from perdure.tools.mcp.calls.traits import is_taken, traits_of
 from perdure.tools.mcp.link import ListedPrompt, ListedTool, ServerLink
+from perdure.tools.mcp.server_log import ServerLog
 from perdure.tools.mcp.servers.settings import ServerSettings
 from perdure.tools.tool import Tool
 
 T = TypeVar("T")
+# How many characters the schemas and descriptions of one server may have together. It is as much as
+# most models can read.
+LISTED_MAX: Final = 400_000
 
 
 class ServerOffer(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,9 +34,14 @@ class ServerOffer(msgspec.Struct, frozen=True, kw_only=True):
 class ServerListing:
     """Holds the tools that were made of what a server has listed."""
 
-    def __init__(self, server: LinkUser, settings: ServerSettings, offer: ServerOffer) -> None:
+    def __init__(
+        self, server: LinkUser, settings: ServerSettings, offer: ServerOffer, *, log: ServerLog
+    ) -> None:
+        """Make the tools. What is left out of them is noted in the log."""
         self.offer = offer
-        self.tools: tuple[Tool, ...] = tuple(_tools(server, settings, offer).values())
+        taken = [each for each in offer.tools if is_taken(each.name, settings.takes)]
+        usable = list(_usable(taken, log))
+        self.tools: tuple[Tool, ...] = tuple(_tools(server, settings, offer, usable).values())
 
 
 async def asked(link: ServerLink) -> ServerOffer:
@@ -63,9 +73,26 @@ async def _nothing() -> list[Any]:
     return []
 
 
-def _tools(server: LinkUser, settings: ServerSettings, offer: ServerOffer) -> Mapping[str, Tool]:
-    """Return the tools that are taken, by the names that models use."""
-    listed = {each.name: each for each in offer.tools if is_taken(each.name, settings.takes)}
+def _usable(tools: Sequence[ListedTool], log: ServerLog) -> Iterator[ListedTool]:
+    """Yield the tools that models can be shown."""
+    room = LISTED_MAX
+    for tool in tools:
+        room -= len(tool.parameters) + len(tool.description)
+        if room < 0:
+            log.note(f"the tool {tool.name!r} and those after it are left out: they are too much")
+            return
+        if problem := schema_problem(tool.parameters):
+            why = f"its schema cannot be used, because {problem}"
+            log.note(f"the tool {tool.name!r} is left out: {why}")
+        else:
+            yield tool
+
+
+def _tools(
+    server: LinkUser, settings: ServerSettings, offer: ServerOffer, usable: Sequence[ListedTool]
+) -> Mapping[str, Tool]:
+    """Return the tools by the names that models use."""
+    listed = {each.name: each for each in usable}
     tools: dict[str, Tool] = {
         name: McpTool(
             server,

@@ -180,7 +180,10 @@ class ToolServer:
         self._was_slow = False
         self._listed_s = self._clock.monotonic_s()
         if self._listing is None or self._listing.offer != offer:
-            self._listing = ServerListing(self, self.settings, offer)
+            self._listing = self._listing_of(offer)
+
+    def _listing_of(self, offer: ServerOffer) -> ServerListing:
+        return ServerListing(self, self.settings, offer, log=self._lines.log)
 
     async def _current(self, principal: PrincipalId) -> ServerListing | None:
         """Return the list for a person. It is waited for only as long as a turn can wait."""
@@ -227,7 +230,7 @@ class ToolServer:
         if self.settings.is_shared:
             self._opened(link, offer)
         elif line.listing is None or line.listing.offer != offer:
-            line.listing = ServerListing(self, self.settings, offer)
+            line.listing = self._listing_of(offer)
 
     def _state(self) -> ServerState:
         if self._lines.live:
