@@ -25,7 +25,7 @@ from perdure.web.bridge.asgi import answer_by
 from perdure.web.bridge.bindings import BindingBook, LiveBinding
 
 if TYPE_CHECKING:
-    from perdure.web.bridge.tool_server import ToolServer
+    from perdure.web.bridge.tool_server import BridgeServer
 
 PATH: Final = "/mcp"
 BODY_MAX: Final = 4_000_000
@@ -42,7 +42,7 @@ class ToolBridge:
         self._book = BindingBook()
         self._starting = asyncio.Lock()
         self._serving: asyncio.Task[None] | None = None
-        self._server: ToolServer | None = None
+        self._server: BridgeServer | None = None
         self._url = ""
         self._socket = ""
         self._is_closed = False
@@ -82,14 +82,14 @@ class ToolBridge:
         if self._server is not None:
             self._server.forget(binding)
 
-    async def _started(self) -> "ToolServer":
-        """Listen, unless that is done already. Callers that come at once join one start."""
+    async def _started(self) -> "BridgeServer":
+        """Begin to listen, unless that is done. Callers that come at once join one start."""
         async with self._starting:
             if self._is_closed:
                 raise Transient("the gateway is stopping; no agent gets tools any more")
             if self._server is None or self._serving is None or self._serving.done():
                 module = await asyncio.to_thread(import_module, "perdure.web.bridge.tool_server")
-                server: ToolServer = module.ToolServer(self._book.find)
+                server: BridgeServer = module.BridgeServer(self._book.find)
                 is_ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._serving = asyncio.create_task(self._serve(server, is_ready))  # noqa: TID251 - `close` ends it
                 try:
@@ -100,8 +100,8 @@ class ToolBridge:
                 self._server = server
             return self._server
 
-    async def _serve(self, server: "ToolServer", is_ready: "asyncio.Future[None]") -> None:
-        """Listen until cancelled. The server of the package begins and ends in this task."""
+    async def _serve(self, server: "BridgeServer", is_ready: "asyncio.Future[None]") -> None:
+        """Serve until cancelled. The server of the package begins and ends in this task."""
         try:
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(server.running())
@@ -113,13 +113,14 @@ class ToolBridge:
                 raise
             is_ready.set_exception(error)
 
-    async def _listen(self, stack: AsyncExitStack, server: "ToolServer") -> None:
+    async def _listen(self, stack: AsyncExitStack, server: "BridgeServer") -> None:
         """Open the address and the socket."""
         runner = web.AppRunner(
             self._application(server),
             access_log=None,
             handle_signals=False,
             handler_cancellation=True,
+            shutdown_timeout=CLOSE_S / 2,
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
@@ -136,7 +137,7 @@ class ToolBridge:
         unix = await asyncio.start_unix_server(serve_relay, self._socket, limit=BODY_MAX)
         stack.callback(unix.close)
 
-    def _application(self, server: "ToolServer") -> web.Application:
+    def _application(self, server: "BridgeServer") -> web.Application:
         application = web.Application(client_max_size=BODY_MAX)
 
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -159,7 +160,7 @@ class ToolBridge:
         return None
 
     async def _serve_relay(
-        self, server: "ToolServer", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, server: "BridgeServer", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Serve one relay, once it has told a secret that opens a binding."""
         try:

@@ -1,4 +1,4 @@
-"""Relays standard input and output to the gateway's socket, for agents that start tool servers
+"""Connects standard input and output with the gateway's socket, for agents that start tool servers
 themselves. It is run by itself (`python -I -S relay.py`), so it imports only what is quick to load.
 The first line on the socket is the secret."""
 
@@ -13,7 +13,7 @@ _PIECE = 65536
 
 
 def main() -> int:
-    """Relay until either side ends."""
+    """Pass on what comes until either side ends."""
     line = socket.socket(socket.AF_UNIX)
     try:
         line.connect(os.environ["PERDURE_BRIDGE"])  # noqa: TID251 - it has no other way in

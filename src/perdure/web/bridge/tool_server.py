@@ -25,7 +25,7 @@ LINE_MAX: Final = 4_000_000
 _Context = ServerRequestContext[Any, Any]
 
 
-class ToolServer:
+class BridgeServer:
     """Serves all bindings. `find` returns the binding that a bearer token opens."""
 
     def __init__(self, find: Callable[[str], LiveBinding | None]) -> None:
