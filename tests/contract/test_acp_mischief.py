@@ -250,20 +250,31 @@ def test_noise_is_on_the_wire(hostile: HostileAcp) -> None:
         "changes_ids": b'ses-1-changed", "update": {"sessionUpdate": "agent_message_chunk"',
     }
     for kind, words in wanted.items():
-        mischief = Mischief(kind, "same_session", amount=1000)
-        with subprocess.Popen(
-            hostile.command(mischief), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            send(process, 1, "session/new", {"cwd": "/", "mcpServers": []})
-            printed = read_until(process, b"available_commands")
-            prompt = [{"type": "text", "text": "[[SAY x]]"}]
-            send(process, 2, "session/prompt", {"sessionId": "ses-1", "prompt": prompt})
-            printed += read_until(process, b"stopReason")
-            process.stdin.close()
-            printed += process.stdout.read()
+        printed = printed_by(hostile, kind, last=b"stopReason")
         assert words in printed, (kind, printed[-500:])
+
+
+@pytest.mark.parametrize(
+    ("kind", "late"), [("late_updates", b'"text": "late"'), ("result_first", b'"text": "x"')]
+)
+def test_words_come_after_the_answer(hostile: HostileAcp, kind: str, late: bytes) -> None:
+    assert late in printed_by(hostile, kind, last=late).partition(b"stopReason")[2]
+
+
+def printed_by(hostile: HostileAcp, kind: str, *, last: bytes) -> bytes:
+    """Return the lines of an agent that answers one prompt, up to the one that holds some words."""
+    mischief = Mischief(kind, "same_session", amount=1000)
+    with subprocess.Popen(
+        hostile.command(mischief), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        send(process, 1, "session/new", {"cwd": "/", "mcpServers": []})
+        printed = read_until(process, b"available_commands")
+        prompt = [{"type": "text", "text": "[[SAY x]]"}]
+        send(process, 2, "session/prompt", {"sessionId": "ses-1", "prompt": prompt})
+        printed += read_until(process, last)
+        process.stdin.close()  # type: ignore[union-attr]
+        return printed + process.stdout.read()
 
 
 def send(process: "subprocess.Popen[bytes]", identity: int, method: str, params: object) -> None:
@@ -295,15 +306,17 @@ async def test_a_broken_wire_breaks_the_connection(
 
 @pytest.mark.parametrize("kind", ["stops_itself", "closes_input", "never_ends", "wrong_id"])
 async def test_it_lives_and_never_answers(hostile: HostileAcp, tmp_path: Path, kind: str) -> None:
-    async with bad(hostile, tmp_path, kind) as (agent, session):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(SOON_S):
-                await agent.ask(session, "[[SAY one two three four]]")
-        whole = kind in {"never_ends", "wrong_id"}
-        assert agent.person.said(session) == ("one two three four" if whole else "one two thre")
+    whole = "one two three four" if kind in {"never_ends", "wrong_id"} else "one two thre"
+    async with bad(hostile, tmp_path, kind) as (agent, session), asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(agent.ask(session, "[[SAY one two three four]]"))
+        await agent.person.until(lambda: agent.person.said(session) == whole)
+        await asyncio.sleep(SOON_S)
+        assert not asking.done()
+        assert agent.person.said(session) == whole
         assert agent.is_running
         stopped = psutil.Process(agent.process.pid).status() == psutil.STATUS_STOPPED
         assert stopped is (kind == "stops_itself")
+        asking.cancel()
 
 
 async def test_a_prompt_right_after_an_error_is_lost(hostile: HostileAcp, tmp_path: Path) -> None:
@@ -339,15 +352,6 @@ async def test_an_end_says_nothing_true(hostile: HostileAcp, tmp_path: Path) -> 
     async with bad(hostile, tmp_path, "slash_commands") as (agent, session):
         assert await agent.say(session, "/etc [[SAY x]]") == "Unknown command: /etc [[SAY x]]"
         assert await agent.say(session, "see /etc [[SAY x]]") == "x"
-
-
-@pytest.mark.parametrize("kind", ["late_updates", "result_first"])
-async def test_words_come_after_the_answer(hostile: HostileAcp, tmp_path: Path, kind: str) -> None:
-    async with bad(hostile, tmp_path, kind) as (agent, session):
-        reason, said = await agent.ask(session, "[[SAY first]]")
-        assert (reason, said) == ("end_turn", "first" if kind == "late_updates" else said)
-        last = "late" if kind == "late_updates" else "first"
-        await agent.person.until(lambda: agent.person.said(session).endswith(last))
 
 
 async def test_updates_carry_another_id(hostile: HostileAcp, tmp_path: Path) -> None:
@@ -456,7 +460,7 @@ async def test_it_forgets_sessions(hostile: HostileAcp, tmp_path: Path) -> None:
 
 
 async def test_sessions_at_once_are_slow(hostile: HostileAcp, tmp_path: Path) -> None:
-    async with bad(hostile, tmp_path, "slow_new", amount=50) as (agent, _):
+    async with bad(hostile, tmp_path, "slow_new", amount=100) as (agent, _):
         await asyncio.gather(*(agent.new(tmp_path) for _ in range(3)))
     made = [each for each in Mischief(calls=tmp_path / "calls").ran() if each.tool == "session/new"]
     at_once = [each.arguments["at_once"] for each in made if isinstance(each.arguments, dict)]
@@ -477,7 +481,7 @@ async def test_the_bridge_is_used_or_not(
 async def test_the_bridge_is_connected_late_or_hangs(
     hostile: HostileAcp, bridge: McpServerStdio, tmp_path: Path
 ) -> None:
-    async with bad(hostile, tmp_path, "bridge_late", amount=300) as (agent, _):
+    async with bad(hostile, tmp_path, "bridge_late", amount=1000) as (agent, _):
         session = await agent.new(tmp_path, bridge)
         assert await agent.say(session, "[[TOOLS]]") == "TOOLS<>"
         async with asyncio.timeout(20):
@@ -508,14 +512,18 @@ async def test_it_asks_before_tools_and_dies_in_them(
 
 @pytest.mark.parametrize("kind", ["", "abandons_tools"])
 async def test_a_cancelled_tool_is_told_or_not(
-    hostile: HostileAcp, new_peer: NewPeer, tmp_path: Path, kind: str
+    hostile: HostileAcp, bridge: McpServerStdio, tmp_path: Path, kind: str
 ) -> None:
-    program, *words = new_peer.hostile_mcp().command()
-    server = McpServerStdio(name="gw", command=program, args=words, env=[])
+    go = tmp_path / "go"
+    words = f"[[TOOL hold {json.dumps({'path': str(go)})}]]"
     async with bad(hostile, tmp_path, *([kind] if kind else [])) as (agent, _):
-        session = await agent.new(tmp_path, server)
-        began = asyncio.get_running_loop().time()
-        reason, _ = await agent.cancel(session, '[[TOOL slow {"seconds": 1}]]')
-        spent = asyncio.get_running_loop().time() - began
-    assert reason == "cancelled"
-    assert (spent > 0.8) is (kind == "abandons_tools")
+        session = await agent.new(tmp_path, bridge)
+        async with asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(agent.ask(session, words))
+            await agent.person.until(lambda: agent.person.kind(session, "tool_call"))
+            await agent.connection.cancel(session_id=session)
+            if kind == "abandons_tools":
+                await asyncio.sleep(SOON_S)
+                assert not asking.done()
+                go.touch()
+        assert asking.result() == ("cancelled", "")
