@@ -68,16 +68,11 @@ class ToolServer:
         return self._listing.offer.prompts if self._listing else ()
 
     def offers(self) -> Sequence[ToolOffer]:
-        why = self._why()
-        if self._listing is None:
-            return (ToolOffer(name=f"mcp.{self.name}", description="", traits=(), trouble=why),)
+        if self._listing is None or self._state() is ServerState.DOWN:
+            name, why = f"mcp.{self.name}", self._why()
+            return (ToolOffer(name=name, description="", traits=(), trouble=why),)
         return [
-            ToolOffer(
-                name=tool.name,
-                description=tool.description,
-                traits=tuple(tool.kinds()),
-                trouble=why,
-            )
+            ToolOffer(name=tool.name, description=tool.description, traits=tuple(tool.kinds()))
             for tool in self._listing.tools
         ]
 
