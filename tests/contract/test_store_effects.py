@@ -26,6 +26,7 @@ from perdure.domain.tools.asking import SHORT
 from perdure.domain.turn.recovery import closed, may_have_happened
 from perdure.ports.records.history import Page
 from perdure.ports.turns.turns import Claimed
+from perdure.store.operations.commands import permitting
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import (
     GO_ON,
@@ -220,6 +221,20 @@ async def test_whoever_looks_says_whether_it_has_happened(
         await store.effects.mark(PAY.id, has_happened=False, by=ada.id, principal=ada.id)
     assert refused.value.code == "already_marked"
     assert await ledger(store) == [marked]
+
+
+async def test_the_newest_calls_are_listed_first_and_can_be_named_however_many_there_are(
+    store: Store, ada: Person, restart: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(permitting, "_KNOWN", 3)
+    calls = [msgspec.structs.replace(PAY, id=CallId(f"call_pay{number}")) for number in range(5)]
+    await cut_by_stop(store, await begins(store, ada, *calls), restart)
+
+    listed = (await ada.says("/effects")).reply.splitlines()[1:]
+    noted = (await ada.says("/effects pay4 not")).reply
+
+    assert [line.split()[0] for line in listed] == ["l_pay4", "l_pay3", "l_pay2"]
+    assert noted.startswith("Noted")
 
 
 async def test_nothing_of_another_person_is_found_or_marked(

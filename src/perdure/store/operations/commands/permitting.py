@@ -37,6 +37,8 @@ _EFFECTS_HELP: Final = (
 _HAPPENED: Final = {"happened": True, "yes": True, "not": False, "no": False}
 # How many lines a list shows.
 _LISTED: Final = 20
+# How many calls of a person may be named.
+_KNOWN: Final = 1_000
 # The least characters of an id that name a question, a grant or a call.
 _SHORTEST: Final = 4
 
@@ -178,7 +180,7 @@ def _grants_text(held: Sequence[GrantView]) -> str:
 def list_effects(context: TurnContext, given: Given) -> Op[CommandResult]:
     """List calls whose fate is unknown, or say of one whether it has happened."""
     words, by = given.arguments.split(), context.update.principal
-    known = yield from effects.page(Page(limit=1_000), principal=by)
+    known = yield from effects.newest(by, limit=_KNOWN)
     if not words:
         return CommandResult(_effects_text(known))
     happened = _HAPPENED.get(words[1].lower()) if len(words) == 2 else None

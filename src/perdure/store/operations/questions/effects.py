@@ -48,6 +48,8 @@ _PAGE = (
     WHERE ($1 = '' OR e.principal_id = $1) AND (e.at > $2 OR (e.at = $2 AND e.call_id > $3))
     ORDER BY e.at, e.call_id LIMIT $4"""
 )
+# Reads a person's newest calls.
+_NEWEST = _SHOWN + "WHERE e.principal_id = $1 ORDER BY e.at DESC, e.call_id DESC LIMIT $2"
 # Reads the calls of a turn whose fate is or was unknown.
 _OF_TURN = (
     _SHOWN + "WHERE e.turn_id = $1 AND ($2 = '' OR e.principal_id = $2) ORDER BY e.at, e.call_id"
@@ -146,6 +148,11 @@ def page(page: Page, *, principal: PrincipalId | None) -> Op[list[EffectView]]:
     after, last = page.after or _BEGINNING
     found = yield from many(_Effect, _PAGE, principal or "", after, last, page.limit)
     return [_view(each) for each in found]
+
+
+def newest(principal: PrincipalId, *, limit: int) -> Op[list[EffectView]]:
+    """Return a person's newest calls whose fate is or was unknown, the newest first."""
+    return [_view(each) for each in (yield from many(_Effect, _NEWEST, principal, limit))]
 
 
 def of_turn(turn: TurnId) -> Op[list[EffectView]]:
