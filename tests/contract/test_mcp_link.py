@@ -130,8 +130,6 @@ async def test_a_change_of_the_lists_is_told_once(connected: Connected) -> None:
         changed.set()
 
     async with connected(on_change=change) as link:
-        # A modern server is subscribed to beside the first answers.
-        await link.tools()
         assert await said(link, "change") == "changed"
         async with asyncio.timeout(5):
             await changed.wait()

@@ -23,6 +23,7 @@ from perdure.testkit.peers.discord.discord_twin import DiscordTwinControl, Disco
 from perdure.testkit.peers.matrix.synapse import MatrixControl, SynapseServer
 from perdure.testkit.peers.mcp.conformance import ConformanceSuite
 from perdure.testkit.peers.mcp.hostile_mcp import HostileMcp
+from perdure.testkit.peers.mcp.official_mcp import OfficialMcpServer
 from perdure.testkit.peers.mcp.published_mcp import EverythingMcpServer, PublishedMcp
 from perdure.testkit.peers.peer import Server, Site
 from perdure.testkit.peers.slack.emulate_slack import EmulateSlackControl, EmulateSlackServer
@@ -99,6 +100,9 @@ class NewPeer:
 
     def everything_mcp(self) -> EverythingMcpServer:
         return self.published_mcp().everything_over_http(self._site("everything-mcp"))
+
+    def official_mcp(self, *words: str) -> OfficialMcpServer:
+        return OfficialMcpServer(self._site("official-mcp"), root=self._root, words=words)
 
     def hostile_mcp(self) -> HostileMcp:
         return HostileMcp(self._root, self._site("hostile-mcp"))

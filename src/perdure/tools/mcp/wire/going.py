@@ -6,6 +6,7 @@ tells the transport whose request it sends, and a question of the server which c
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final
 
@@ -49,6 +50,20 @@ class GoingRequest:
     def __init__(self) -> None:
         self.is_sent = False
         self.failure: PerdureError | None = None
+        self.is_over = False
+        self._stop: Callable[[], None] | None = None
+
+    def stop_by(self, stop: Callable[[], None] | None) -> None:
+        """Say how to stop what the transport does for the request, once nobody waits for it."""
+        self._stop = stop
+        if self.is_over and stop is not None:
+            stop()
+
+    def finish(self) -> None:
+        """Say that nobody waits for the answer any more. A server may never end its stream."""
+        self.is_over = True
+        if self._stop is not None:
+            self._stop()
 
     def lost(self, words: str) -> PerdureError:
         """Return the error of a request whose answer will never come."""

@@ -5,8 +5,11 @@ connection. So failures are noted in the request that is on its way (`GOING`), a
 an answer that it passes on as a refusal.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from functools import partial
 from types import TracebackType
 from typing import Final
 
@@ -31,6 +34,9 @@ _CONNECT_S: Final = 15.0
 # What is no request gets no answer, and the package sends nothing else meanwhile.
 _BRIEF_S: Final = 5.0
 _COMPLAINT_BYTES_MAX: Final = 64 * 1024
+# So many streams of events are opened within so many seconds, and no more.
+_LISTENING_MAX: Final = 10
+_LISTENING_S: Final = 10.0
 _SESSION: Final = "mcp-session-id"
 # What aiohttp sets itself.
 _HOPS: Final = frozenset({"host", "connection", "accept-encoding", "content-length"})
@@ -111,9 +117,12 @@ class _SessionTransport(httpx2.AsyncBaseTransport):
     def __init__(self, session: aiohttp.ClientSession, end: LinkEnd) -> None:
         self._session = session
         self._end = end
+        self._listened_at: deque[float] = deque(maxlen=_LISTENING_MAX)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request. Raises nothing: a failure is an answer too."""
+        if request.method == "GET" and not await self._may_listen():
+            return httpx2.Response(410, request=request)
         body = await request.aread()
         head = _head(body)
         is_asking = request.method == "POST" and bool(head.method) and head.id is not None
@@ -126,7 +135,8 @@ class _SessionTransport(httpx2.AsyncBaseTransport):
         headers["Accept-Encoding"] = "identity"
         try:
             is_brief = not is_asking and request.method != "GET"
-            async with time_limit(_BRIEF_S if is_brief else None):
+            async with asyncio.timeout(_BRIEF_S if is_brief else None) as limit:
+                going.stop_by(partial(limit.reschedule, asyncio.get_running_loop().time()))
                 response = await self._session.request(
                     request.method,
                     # A login in the address has become a header.
@@ -136,8 +146,10 @@ class _SessionTransport(httpx2.AsyncBaseTransport):
                     allow_redirects=False,
                 )
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            going.stop_by(None)
             going.failure = _failure(error)
             return httpx2.Response(502, request=request)
+        going.stop_by(response.close)
         if not is_asking and request.method != "GET":
             response.release()
             return httpx2.Response(response.status, request=request)
@@ -153,6 +165,16 @@ class _SessionTransport(httpx2.AsyncBaseTransport):
             stream=_Body(response, going),
             request=request,
         )
+
+    async def _may_listen(self) -> bool:
+        """Tell whether a stream of events is still wanted. If streams end again and again, the next
+        one is put off."""
+        loop = asyncio.get_running_loop()
+        if len(self._listened_at) == _LISTENING_MAX:
+            await self._end.wait(self._listened_at[0] + _LISTENING_S - loop.time())
+        self._listened_at.append(loop.time())
+        going = GOING.get()
+        return not self._end.words and (going is None or not going.is_over)
 
     async def _refused(
         self,

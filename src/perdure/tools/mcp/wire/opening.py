@@ -3,7 +3,7 @@ package's scopes must be left by the task that entered them."""
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Final
 
 import mcp_types as types
@@ -33,6 +33,8 @@ from perdure.tools.mcp.wire.stdio import ProgramTransport
 CLOSE_S: Final = 12.0
 # A change is told at once, and the next one not before this.
 CHANGES_S: Final = 1.0
+# A link is not ready before it hears of changes, unless that takes longer than this.
+_SUBSCRIBE_S: Final = 2.0
 # How often a subscription that was lost is begun again, and the first wait before that.
 _SUBSCRIPTIONS_MAX: Final = 5
 _SUBSCRIBE_AGAIN_S: Final = 1.0
@@ -120,10 +122,14 @@ class _Connection:
                 session = await stack.enter_async_context(self._new_session(dispatcher))
                 await _negotiate(session, going)
                 dispatcher.version = session.protocol_version or dispatcher.version
-                self._session = session
-                self._settled.set()
                 async with asyncio.TaskGroup() as tasks:
-                    listening = tasks.create_task(self._listen(session))
+                    hears = asyncio.Event()
+                    listening = tasks.create_task(self._listen(session, hears))
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_SUBSCRIBE_S):
+                            await hears.wait()
+                    self._session = session
+                    self._settled.set()
                     await self._end.wait()
                     listening.cancel()
         except Exception as error:  # noqa: BLE001 - whatever the package raises ends the link
@@ -145,8 +151,15 @@ class _Connection:
             log_level="info",
         )
 
-    async def _listen(self, session: ClientSession) -> None:
-        """Hear of changes from a server without a handshake, if it tells of any."""
+    async def _listen(self, session: ClientSession, hears: asyncio.Event) -> None:
+        """Hear of changes from a server without a handshake, if it tells of any. `hears` is set
+        from when on no change is missed."""
+        try:
+            await self._subscribe(session, hears)
+        finally:
+            hears.set()
+
+    async def _subscribe(self, session: ClientSession, hears: asyncio.Event) -> None:
         has = session.server_capabilities
         if session.protocol_version not in MODERN_PROTOCOL_VERSIONS or has is None:
             return
@@ -161,13 +174,15 @@ class _Connection:
                     prompts_list_changed=prompts,
                     resources_list_changed=resources,
                 ) as events:
+                    hears.set()
+                    if self._settled.is_set():
+                        # What has changed meanwhile was not told.
+                        self._changes.tell()
                     async for _ in events:
                         # The dispatcher has told of it where it was read.
                         pass
             except (MCPError, SubscriptionLost):
                 await self._end.wait(_SUBSCRIBE_AGAIN_S * 2**attempt)
-                # What has changed meanwhile was not told.
-                self._changes.tell()
             else:
                 return
 

@@ -43,11 +43,6 @@ class RunningCall(GoingRequest):
         """Tell whether the server itself waits for the answer to a question."""
         return needed.state == f"{self._asked}"
 
-    @property
-    def is_over(self) -> bool:
-        """Tell whether the server is done with the call."""
-        return self.task is None or self.task.done()
-
     def tell(self, outcome: Outcome | PerdureError) -> None:
         """Tell whoever waits how the call goes."""
         self._told.put_nowait(outcome)

@@ -163,6 +163,7 @@ class SdkLink:
         except Exception as error:
             raise translated_failure(error, going, self._end) from error
         finally:
+            going.finish()
             GOING.reset(token)
 
     def _check(self) -> None:
@@ -207,6 +208,8 @@ class SdkLink:
             running.tell(await self._outcome(running, tool, arguments, state))
         except Exception as error:  # noqa: BLE001 - whatever the package raises, somebody waits
             running.tell(translated_failure(error, running, self._end))
+        finally:
+            running.finish()
 
     async def _outcome(
         self, running: RunningCall, tool: str, arguments: dict[str, Any], state: CallState
