@@ -262,3 +262,21 @@ async def test_a_killed_gateway_leaves_nothing_behind(code: str) -> None:
     async with asyncio.timeout(IN_A_WHILE_S):
         while folder.exists():
             await asyncio.sleep(0.02)
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing_behind(
+    children: LaunchedChildren, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for steps in range(12):
+        starting = asyncio.ensure_future(children.start(python("input()")))
+        async with asyncio.timeout(IN_A_WHILE_S):
+            while not list(tmp_path.iterdir()):
+                await asyncio.sleep(0)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+            while children._running or list(tmp_path.iterdir()):
+                await asyncio.sleep(0.01)

@@ -67,7 +67,7 @@ class LaunchedChildren:
         _check(program, environment["PATH"])
         folder = None
         if not program.cwd:
-            folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="perdure-child-")
+            folder = await _new_folder()
         spec = {
             **msgspec.to_builtins(program.limits),
             "argv": list(program.argv),
@@ -222,8 +222,7 @@ class LaunchedChild:
 
     async def end(self, *, within_s: float = 2.0) -> ChildEnd:
         if self._process is None:
-            self._forget(self)
-            return ChildEnd()
+            return await self._forsake()
         self.close_input()
         if not await self._is_over_within(within_s):
             self._say(b"end")
@@ -231,6 +230,15 @@ class LaunchedChild:
             # The launcher itself is stuck. Without the line it kills everything.
             self._say(b"")
         return await self.wait()
+
+    async def _forsake(self) -> ChildEnd:
+        """Clean up after a start that was cancelled before there was a process."""
+        if self._line is not None:
+            self._line.close()
+        if self._folder is not None:
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        self._forget(self)
+        return ChildEnd()
 
     async def _is_over_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):
@@ -286,6 +294,16 @@ def _memory_below(pid: int) -> int:
     if not launcher.has_proc():
         return 0
     return sum(map(launcher.resident, launcher.descendants(pid)))
+
+
+async def _new_folder() -> str:
+    """Make a folder for a program. Whoever is cancelled meanwhile leaves none."""
+    making = asyncio.create_task(asyncio.to_thread(tempfile.mkdtemp, prefix="perdure-child-"))
+    try:
+        return await asyncio.shield(making)
+    except asyncio.CancelledError:
+        await asyncio.to_thread(shutil.rmtree, await making, ignore_errors=True)
+        raise
 
 
 def _hear_nothing(_: bytes) -> None:
