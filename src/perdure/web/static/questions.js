@@ -10,6 +10,7 @@ import { resultWords, timeLeft } from './words.js';
 const TICK_MS = 1000;
 const HALF_AN_HOUR_S = 1800;
 const LONG = 1000;
+const LINES_MAX = 8;
 const IN_SESSION = 'Allow in this session';
 
 // The blocks of code that a text holds, and what stands before the first of them. A block ends only
@@ -161,12 +162,21 @@ class Card {
 
   #answers({ id, choices }) {
     const words = choices.map((choice) => button(exact(choice), 'quiet small choice', (event) => this.#answer(event.target, id, { answer: choice })));
-    const field = make('input', '');
+    const field = make('textarea', '');
     field.placeholder = choices.length ? 'Or type any answer' : 'Type any answer';
     field.setAttribute('aria-label', 'Your answer');
     field.autocomplete = 'off';
+    // An answer may have several lines, such as one for each field of a form.
+    const fit = () => (field.rows = Math.min(field.value.split('\n').length, LINES_MAX));
+    field.addEventListener('input', fit);
+    fit();
     const submit = make('button', 'primary small', 'Answer');
     const form = make('form', 'answer', field, submit);
+    field.addEventListener('keydown', (event) => {
+      if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      form.requestSubmit();
+    });
     form.addEventListener('submit', (event) => {
       event.preventDefault();
       if (field.value.trim()) this.#answer(field, id, { answer: field.value.trim() });
@@ -188,7 +198,7 @@ class Card {
 
   async #answer(from, id, body) {
     if (this.#body.contains(document.activeElement)) this.#body.focus({ preventScroll: true });
-    const controls = [...this.#choices.querySelectorAll('button, input')];
+    const controls = [...this.#choices.querySelectorAll('button, textarea')];
     for (const each of controls) each.disabled = true;
     this.#body.setAttribute('aria-busy', 'true');
     this.#error.textContent = '';
