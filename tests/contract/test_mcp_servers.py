@@ -681,6 +681,22 @@ async def test_the_questions_of_two_people_are_kept_apart(
             assert json.loads(ended.text)["content"] == {"colour": colour}
 
 
+async def test_a_question_that_was_given_up_is_in_nobodys_way(
+    house: House, hostile: HostileMcp
+) -> None:
+    house.has(program(hostile.command()))
+    tools = await house.tools(ADA)
+    for _ in range(2):
+        given_up = await tools.call(house.call(tools, "peer__ask", message="?"), caller(ADA))
+        assert given_up.question is not None
+    call = house.call(tools, "peer__ask", message="the last")
+    asked = await tools.call(call, caller(ADA))
+    assert asked.question is not None
+    assert "> the last" in asked.question.text
+    reply = ToolReply(answer="colour: red", state=asked.question.state)
+    assert '"red"' in (await tools.call(call, caller(ADA, reply=reply))).text
+
+
 async def test_nobody_is_asked_for_somebody_else(house: House, hostile: HostileMcp) -> None:
     house.has(program(hostile.command(), is_shared=True))
     tools = await house.tools(ADA)
@@ -725,6 +741,21 @@ async def test_closing_ends_every_process(house: House, hostile: HostileMcp) -> 
     await until(lambda: not any(map(psutil.pid_exists, pids)))
     with pytest.raises(Rejected):
         house.servers.log("nobody")
+
+
+async def test_closing_ends_a_server_that_is_just_being_started(
+    house: House, hostile: HostileMcp
+) -> None:
+    patience = ServerPatience(first_wait_s=0.3, connect_s=30.0)
+    house.has(program(hostile.command(Mischief("silent"))), patience=patience)
+    before = set(psutil.Process().children(recursive=True))
+    assert await house.names() == set()
+    started = set(psutil.Process().children(recursive=True)) - before
+    assert started
+    async with asyncio.timeout(15):
+        await house.servers.close()
+    await until(lambda: not any(each.is_running() for each in started))
+    assert await house.names() == set()
 
 
 async def test_what_is_too_much_is_refused_below(house: House, hostile: HostileMcp) -> None:

@@ -127,7 +127,7 @@ class LinkTerms:
     """Holds the terms of a link: how long connecting may take, how long each answer may take that
     is not of a call, and how long a call waits for a person. `on_change` hears, about once a second
     at most, that the server's lists have changed. `log` gets what the server says beside its
-    answers."""
+    answers. `is_of_one`: all calls of the link are made for the same person."""
 
     connect_s: float = 30.0
     answer_s: float = 30.0
@@ -135,6 +135,7 @@ class LinkTerms:
     on_change: Callable[[], None] = _unheard
     sampler: Sampler | None = None
     log: ServerLog = field(default_factory=ServerLog)
+    is_of_one: bool = False
 
 
 class ServerLink(Protocol):

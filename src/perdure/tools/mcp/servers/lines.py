@@ -166,9 +166,12 @@ class LinkLines:
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
+        makings = [line.making for line in self._by_person.values() if line.making]
+        for making in makings:
+            making.cancel()
+        if makings:
+            await asyncio.wait(makings, timeout=self._patience.close_s)
         for line in tuple(self._by_person.values()):
-            if line.making is not None:
-                line.making.cancel()
             self._drop(line)
         if self._chores:
             await asyncio.wait(self._chores, timeout=self._patience.close_s)
@@ -239,6 +242,7 @@ class LinkLines:
             waits_s=self._patience.waits_s,
             on_change=lambda: setattr(line, "has_changed", True),
             log=self.log,
+            is_of_one=not self._settings.is_shared,
         )
         link = await self._reach(self._settings, person=line.person, terms=terms)
         try:

@@ -67,7 +67,7 @@ class _Connection:
         self._transport = transport
         self._terms = terms
         self._end = end
-        self._calls = RunningCalls(terms.waits_s)
+        self._calls = RunningCalls(terms.waits_s, is_of_one=terms.is_of_one)
         self._questions = ServerQuestions(self._calls, terms)
         self._changes = _Changes(terms.on_change)
         self._settled = asyncio.Event()

@@ -92,10 +92,12 @@ class RunningCall(GoingRequest):
 
 
 class RunningCalls:
-    """Holds the calls of one link. `waits_s` is how long a call waits for a person."""
+    """Holds the calls of one link. `waits_s` is how long a call waits for a person. `is_of_one`:
+    they are all made for the same person."""
 
-    def __init__(self, waits_s: float) -> None:
+    def __init__(self, waits_s: float, *, is_of_one: bool = False) -> None:
         self._waits_s = waits_s
+        self._is_of_one = is_of_one
         self._by_id: dict[str, RunningCall] = {}
 
     async def start(
@@ -156,4 +158,8 @@ class RunningCalls:
             return None
         if isinstance(going, RunningCall):
             return going if going in running else None
+        if self._is_of_one and len(running) > 1:
+            # The wrong person cannot be asked here, and a call that waits for an answer, perhaps
+            # one that its person has given up, asks nothing else.
+            running = [each for each in running if not each.is_asking]
         return running[0] if len(running) == 1 else None
