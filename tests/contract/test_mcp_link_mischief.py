@@ -32,6 +32,8 @@ async def links(new_peer: NewPeer) -> AsyncIterator[Links]:
     children = LaunchedChildren()
     yield Links(new_peer.hostile_mcp(), children)
     await children.close()
+    # Whatever happened, nothing goes on behind the links.
+    await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
 
 
 @pytest.mark.parametrize(

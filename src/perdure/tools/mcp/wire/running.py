@@ -47,6 +47,12 @@ class RunningCall(GoingRequest):
         """Tell whoever waits how the call goes."""
         self._told.put_nowait(outcome)
 
+    def take_end(self, task: asyncio.Task[None]) -> None:
+        """Tell whoever waits that the call was ended. One that was cancelled by them waits no more,
+        so this is for the end of the link."""
+        if task.cancelled():
+            self.tell(self.lost("the connection to the server was closed"))
+
     async def next(self) -> Outcome:
         """Wait for the end of the call, or for a question. Raises what the call has raised."""
         told = await self._told.get()
@@ -106,6 +112,7 @@ class RunningCalls:
         """Start a call, and wait for its end or for a question. `work` tells it."""
         # The link ends its calls when it ends, and whoever waits for one ends it when cancelled.
         running.task = asyncio.create_task(work, name=f"call {call}")  # noqa: TID251
+        running.task.add_done_callback(running.take_end)
         self._by_id[call] = running
         return await self._wait(call, running)
 

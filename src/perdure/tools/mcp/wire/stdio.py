@@ -40,7 +40,7 @@ class ProgramTransport(AbstractAsyncContextManager["tuple[ProgramReading, Progra
     async def __aenter__(self) -> "tuple[ProgramReading, ProgramWriting]":
         child = await self._children.start(self._program, hear=self._log.hear)
         self._child = child
-        return ProgramReading(child, self._end), ProgramWriting(child)
+        return ProgramReading(child, self._end), ProgramWriting(child, self._end)
 
     async def __aexit__(
         self,
@@ -163,13 +163,16 @@ def _message(line: bytes) -> SessionMessage | None:
 class ProgramWriting:
     """Writes messages, one at a time."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: Child, end: LinkEnd) -> None:
         self._child = child
+        self._end = end
         self._lock = asyncio.Lock()
 
     async def send(self, item: SessionMessage, /) -> None:
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         async with self._lock:
+            if self._end.words:
+                raise anyio.BrokenResourceError
             if (going := GOING.get()) is not None:
                 going.is_sent = True
             try:
