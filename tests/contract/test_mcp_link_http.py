@@ -12,8 +12,11 @@ import pytest
 from aiohttp import web
 from tests.mcp_links import said, unheard, until
 
+from perdure.app.network.outgoing import RoutedOutgoing
+from perdure.app.network.proxies import Proxies, proxy_of
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Rejected, Transient
 from perdure.ports.system.outgoing import DIRECT
+from perdure.testkit.peers.fixtures import NewPeer
 from perdure.tools.mcp.connecting import connect_address
 from perdure.tools.mcp.link import InputGiven, InputNeeded, LinkTerms, ServerLink
 
@@ -337,3 +340,17 @@ async def test_nothing_stays_open_for_a_call_that_was_cancelled(is_streaming: bo
         await until(lambda: closed == 5)
         cancelled = [m for m in server.heard if m.get("method") == "notifications/cancelled"]
         assert len(cancelled) == 5
+
+
+@pytest.mark.parametrize("kind", ["http", "socks5"])
+async def test_a_link_goes_over_the_proxy_that_is_configured(new_peer: NewPeer, kind: str) -> None:
+    proxy = new_peer.tinyproxy() if kind == "http" else new_peer.dante()
+    async with new_peer.hostile_mcp().over_http() as server, proxy:
+        outgoing = RoutedOutgoing(Proxies(http=proxy_of(proxy.url)))
+        link = await connect_address(server.url, {}, outgoing=outgoing, terms=LinkTerms())
+        assert await said(link, "echo", text="hello") == "hello"
+        await proxy.stop()
+        with pytest.raises(Transient, match=r"cannot be reached: .*check \[network\] proxy"):
+            await said(link, "echo", text="hello")
+        await link.close()
+        assert proxy.asked()
