@@ -127,6 +127,17 @@ async def test_an_error_of_the_protocol_is_told_whatever_the_status() -> None:
         assert link.ended == ""
 
 
+async def test_the_code_of_lost_connections_may_be_any_refusal() -> None:
+    async def answer(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        error = {"code": -32000, "message": "the quota is used up"}
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error})
+
+    async with strange(answer) as (_, link):
+        with pytest.raises(Rejected, match="the server refuses: the quota is used up"):
+            await said(link, "any")
+        assert link.ended == ""
+
+
 async def test_a_server_that_reports_an_unknown_session_by_the_protocol_ends_the_link() -> None:
     async def answer(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         error = {"code": -32000, "message": "Bad Request: No valid session ID provided"}

@@ -3,7 +3,9 @@ space, and harms nobody else."""
 
 import asyncio
 import json
+import os
 import re
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -121,6 +123,17 @@ async def test_nobody_knows_what_became_of_a_call_whose_server_died(
             await said(link, "die", when=when)
         assert link.ended == "was ended by signal 9"
     assert len(Mischief(calls=tmp_path / "calls").ran()) == (when == "after")
+
+
+@piped
+async def test_a_request_right_after_the_end_finds_the_link_ended(links: Links, kind: Kind) -> None:
+    for _ in range(5):
+        async with links(kind) as link:
+            pid = json.loads(await said(link, "whoami"))["pid"]
+            os.kill(pid, signal.SIGKILL)
+            with pytest.raises(Transient, match="the server is gone: it was ended by signal 9"):
+                await link.tools()
+            assert link.ended == "was ended by signal 9"
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,9 @@ from perdure.domain.turn.errands import plain_line
 
 # How much of a server's complaint is told.
 _COMPLAINT_MAX: Final = 500
+# What the package says itself by the code of lost connections. Servers use that code for anything.
+_CLOSED: Final = "Connection closed"
+_STREAM: Final = "SSE stream "
 
 
 class LinkEnd:
@@ -114,8 +117,12 @@ def _told_failure(error: MCPError, going: GoingRequest, end: LinkEnd) -> Perdure
     words = quoted(error.message) or f"error {error.code}"
     if going.failure is not None:
         return going.lost("")
-    if error.code == CONNECTION_CLOSED:
-        return going.lost(f"the server is gone: it {end.words}" if end.words else words)
+    if error.code == CONNECTION_CLOSED and error.message == _CLOSED:
+        # What follows must find the link ended, also where nothing else has noticed yet.
+        end.tell("has closed the connection")
+        return going.lost(f"the server is gone: it {end.words}")
+    if error.code == CONNECTION_CLOSED and error.message.startswith(_STREAM):
+        return going.lost(f"the server's answer is lost: {words}")
     if error.code == PARSE_ERROR:
         return Permanent(f"what the server sends is no answer: {words}")
     return Rejected(f"the server refuses: {words}")

@@ -108,7 +108,7 @@ class ProgramReading:
         self._bound(len(self._rest), "without the end of a line")
         piece = await self._child.read(_PIECE_BYTES)
         if not piece:
-            await self._tell_end()
+            await _tell_end(self._child, self._end)
             raise anyio.EndOfStream
         self._rest += piece
 
@@ -116,13 +116,6 @@ class ProgramReading:
         if size > ANSWER_BYTES_MAX:
             self._end.tell(f"has written more than {ANSWER_BYTES_MAX:,} bytes {what}")
             raise anyio.EndOfStream
-
-    async def _tell_end(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS_S):
-                await self._child.wait()
-        ended = self._child.ended
-        self._end.tell(ended.words if ended else "has closed its output")
 
     async def aclose(self) -> None:
         """Do nothing: the program is ended by its transport."""
@@ -146,6 +139,14 @@ class ProgramReading:
         trace: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+
+async def _tell_end(child: Child, end: LinkEnd) -> None:
+    """Tell how a program has ended that reads or writes no more."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LAST_WORDS_S):
+            await child.wait()
+    end.tell(child.ended.words if child.ended else "has closed its output")
 
 
 def _message(line: bytes) -> SessionMessage | None:
@@ -178,6 +179,7 @@ class ProgramWriting:
             try:
                 await self._child.write(line)
             except Transient as error:
+                await _tell_end(self._child, self._end)
                 raise anyio.BrokenResourceError from error
 
     async def aclose(self) -> None:
