@@ -253,6 +253,38 @@ def test_a_rule_that_allows_a_program_means_the_one_on_the_search_path(
     assert (decided(command(*argv), policy).do is Do.ALLOW) is is_meant
 
 
+@pytest.mark.parametrize(
+    ("glob", "argv", "is_meant"),
+    [
+        ("cat notes/**", ("cat", "notes/../../etc/passwd"), False),
+        ("cat notes/**", ("cat", "notes/a", "../secret"), False),
+        ("cat notes/**", ("cat", "notes/.."), False),
+        ("cat notes/**", ("cat", "notes/deep/..", "x"), False),
+        ("git **", ("git", "-C../other", "log"), False),
+        ("make **", ("make", "--directory=../other"), False),
+        ("cat notes/**", ("cat", "notes/a..b"), True),
+        ("cat notes/**", ("cat", "notes/..hidden"), True),
+        ("git log **", ("git", "log", "v1..v2"), True),
+        ("go test **", ("go", "test", "./..."), True),
+    ],
+)
+def test_a_rule_that_allows_a_folder_covers_no_path_that_leads_upwards_again(
+    glob: str, argv: tuple[str, ...], is_meant: bool
+) -> None:
+    allowing = ToolPolicy(agent="main", rules=(Rule(tool="shell", do=Do.ALLOW, match=glob),))
+    denying = ToolPolicy(agent="main", rules=(Rule(tool="shell", do=Do.DENY, match=glob),))
+
+    assert (decided(command(*argv), allowing).do is Do.ALLOW) is is_meant
+    assert decided(command(*argv), denying).do is Do.DENY, "a denial covers it, wherever it leads"
+
+
+@pytest.mark.parametrize("path", ["/home/notes/../key", "/home/notes/.."])
+def test_no_path_of_any_tool_leads_upwards_from_what_a_rule_allows(path: str) -> None:
+    rule = Rule(tool="files", do=Do.ALLOW, match="**/notes/**")
+
+    assert decided(file_call(path), ToolPolicy(agent="main", rules=(rule,))).do is Do.ASK
+
+
 def test_a_rule_with_a_match_says_nothing_of_calls_without_path_and_command() -> None:
     policy = ToolPolicy(agent="main", rules=(Rule(tool="mail", do=Do.ALLOW, match="**"),))
 

@@ -7,6 +7,7 @@ covers it. A grant never covers a command behind a shell, `env` or another progr
 programs, because the command that would run is not the one that was granted.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
@@ -106,6 +107,8 @@ _STARTING: Final = (
     "--rsh", "--upload-pack", "--receive-pack",
 )  # fmt: skip
 _META: Final = frozenset(";|&$`<>(){}[]*?!#~\n\r\\\"'")
+# A part of a path that leads to the folder above. `...`, as in `go test ./...`, is none.
+_ABOVE: Final = re.compile(r"(?<!\.)\.\.(?:/|$)")
 # The most characters that are compared with the globs of rules.
 MATCHED_MAX: Final = 100_000
 
@@ -217,7 +220,8 @@ def _ruled(traits: CallTraits, rules: Sequence[Rule]) -> Rule | None:
 
 def _applies(rule: Rule, traits: CallTraits) -> bool:
     """Tell whether a rule is about this call. A rule that allows a command never reaches through
-    another program that starts it."""
+    another program that starts it, and its glob never covers a path that leads upwards again: such
+    a path begins in a folder that the rule names and ends in another one."""
     if not _names(rule, traits):
         return False
     if rule.do is Do.ALLOW and starts_others(traits.argv):
@@ -227,6 +231,8 @@ def _applies(rule: Rule, traits: CallTraits) -> bool:
     texts = _spellings(traits.argv, rule.do) if traits.argv else traits.paths
     if any(len(text) > MATCHED_MAX for text in texts):
         return rule.do is not Do.ALLOW  # it is too long to be compared, and may match
+    if rule.do is Do.ALLOW and any(map(_ABOVE.search, traits.argv or traits.paths)):
+        return False
     return any(is_match(rule.match, text) for text in texts)
 
 
