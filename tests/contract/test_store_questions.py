@@ -9,7 +9,7 @@ import pytest
 
 from perdure.domain.delivery import DeliveryStep, PartState
 from perdure.domain.errors import Conflict, NotFound, Rejected
-from perdure.domain.ids import GrantId, QuestionId, TurnId
+from perdure.domain.ids import GrantId, QuestionId, SessionId, TurnId
 from perdure.domain.inbound.arrivals import Press
 from perdure.domain.inbound.updates import Accepted, UpdateEffect
 from perdure.domain.journal.events import (
@@ -21,7 +21,6 @@ from perdure.domain.journal.question_events import AnswerReceived, GrantOffer, W
 from perdure.domain.outcomes import Busy, CallEnding
 from perdure.domain.tools.asking import ALLOW, ALLOW_CALL, ALLOW_SESSION, DENY, DENY_CALL
 from perdure.domain.tools.grants import (
-    Grant,
     Scope,
     covers,
 )
@@ -551,13 +550,10 @@ async def test_one_question_may_expire_while_another_was_answered(
 
 
 async def in_force(store: Store, person: Person, session: str, *, agent: str = "main") -> list[str]:
-    """Return the scopes of a person's grants that may hold in a session."""
-    found: list[Grant] = await store.grants.of(
-        person.id,
-        agent=agent,
-        session=session,  # type: ignore[arg-type]
-    )
-    return [each.scope for each in found]
+    """Return the scope of the grant that covers what was offered in a session, if there is one."""
+    offer = msgspec.structs.replace(OFFER, agent=agent)
+    found = await store.grants.covering(person.id, offer=offer, session=SessionId(session))
+    return [] if found is None else [found.scope]
 
 
 @pytest.mark.parametrize("scope", [Scope.SESSION, Scope.FOREVER, Scope.TIME])
@@ -569,7 +565,8 @@ async def test_an_answer_may_grant_more_than_one_call(
     told = (await answers(store, ada, scope=scope, for_ms=HOUR_MS)).told
 
     assert OFFER.words in told
-    (granted,) = await store.grants.of(ada.id, agent="main", session=session)
+    granted = await store.grants.covering(ada.id, offer=OFFER, session=session)
+    assert granted is not None
     assert (granted.offer, granted.scope) == (OFFER, scope)
     assert covers(granted, OFFER, session=session, now_ms=clock.now_ms())
     changed = msgspec.structs.replace(OFFER, definition="v2")
@@ -860,7 +857,7 @@ async def test_nothing_of_another_person_is_found(
     found += [
         await store.questions.page(FIRST, principal=bob.id, is_pending=False),
         await store.grants.page(FIRST, principal=bob.id),
-        await store.grants.of(bob.id, agent="main", session=claimed.lease.session),
+        await store.grants.covering(bob.id, offer=offer, session=claimed.lease.session),
     ]
     refusals = []
     for grant in (granted.id, GrantId("grt_x")):
@@ -869,7 +866,7 @@ async def test_nothing_of_another_person_is_found(
         refusals.append(refused.value.message.replace(grant, ""))
     assert refusals[0] == refusals[1]
     assert CANARY not in repr([found, refusals])
-    assert found == [[], [], [], []]
+    assert found == [[], [], [], None]
     assert len(await store.grants.page(FIRST, principal=ada.id)) == 1
 
 

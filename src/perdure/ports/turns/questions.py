@@ -8,6 +8,7 @@ import msgspec
 
 from perdure.domain.ids import CallId, GrantId, PrincipalId, QuestionId, SessionId, TurnId
 from perdure.domain.journal.events import Recorded, ToolCall
+from perdure.domain.journal.question_events import GrantOffer
 from perdure.domain.journal.records import EffectView, QuestionView
 from perdure.domain.outcomes import CallEnding
 from perdure.domain.tools.grants import Grant, Scope
@@ -87,14 +88,17 @@ class Questions(Protocol):
 class Grants(Protocol):
     """Keeps what people have granted agents beyond one call.
 
-    Guarantees: a grant that was revoked, or whose time is over, is not found any more.
+    Guarantees: a grant that was revoked, or whose time is over, is not found any more. One that is
+    in force is found, however many there are.
     Requires: nothing.
     Raises: `NotFound`; `Transient`, `Ambiguous`.
     After a crash: nothing is lost.
     """
 
-    async def of(self, principal: PrincipalId, *, agent: str, session: SessionId) -> list[Grant]:
-        """Return the grants of a person for an agent that may hold in a session."""
+    async def covering(
+        self, principal: PrincipalId, *, offer: GrantOffer, session: SessionId
+    ) -> Grant | None:
+        """Return a grant of a person that covers what is offered in a session, or None."""
 
     async def page(self, page: Page, *, principal: PrincipalId | None) -> list[GrantView]:
         """Return grants in force, oldest first."""

@@ -190,12 +190,13 @@ class Permissions:
         if decision.do is not Do.ASK or decision.offer is None:
             return decision
         read = partial(
-            self._services.grants.of,
+            self._services.grants.covering,
             self._claimed.principal,
-            agent=seat.policy.agent,
+            offer=decision.offer,
             session=self._ledger.session,
         )
-        return ask(await persist(read, clock=self._services.clock))
+        grant = await persist(read, clock=self._services.clock)
+        return decision if grant is None else ask((grant,))
 
     def _inquire(self, call: ToolCall, traits: CallTraits) -> Verdict:
         """Return the question that the agent asks by this call."""

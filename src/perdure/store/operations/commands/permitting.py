@@ -13,7 +13,6 @@ from perdure.domain.text import sentence, without_disguise
 from perdure.domain.tools.asking import ALLOW, DENY, DENY_CALL, Consent, short_id
 from perdure.domain.tools.durations import duration_ms
 from perdure.domain.tools.grants import Scope
-from perdure.ports.records.history import Page
 from perdure.ports.turns.questions import GrantView, QuestionReply
 from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.delivery import operators
@@ -152,15 +151,16 @@ def list_grants(context: TurnContext, given: Given) -> Op[CommandResult]:
     """List what the person has granted, or take one of it back."""
     words, by = given.arguments.split(), context.update.principal
     at = context.stamp.at
-    held = yield from grants.page(Page(limit=1_000), principal=by, at=at)
     if not words:
+        held = yield from grants.newest(by, at=at, limit=_LISTED + 1)
         return CommandResult(_grants_text(held))
     if len(words) != 2 or words[0].lower() != "revoke":
         return CommandResult(
             "/grants lists what you have granted; /grants revoke ID takes it back."
         )
-    found = [each for each in held if _is_named(each.id, words[1])]
-    if len(found) != 1:
+    name = words[1].lower()
+    found = yield from grants.newest(by, at=at, limit=2, ending=name)
+    if len(name) < _SHORTEST or len(found) != 1:
         return CommandResult(f"You have no grant {words[1][:40]!r}; /grants lists them.")
     yield from grants.revoke(GrantId(found[0].id), principal=by, at=at)
     return CommandResult(f"Taken back: {found[0].covers}. You will be asked again.")
@@ -174,7 +174,9 @@ def _grants_text(held: Sequence[GrantView]) -> str:
     if not held:
         return "You have granted nothing beyond single calls."
     lines = [f"{each.id[-6:]}  {each.agent}: {each.covers} ({each.scope})" for each in held]
-    return "\n".join([*lines[:_LISTED], "/grants revoke ID takes one back."])
+    if len(lines) > _LISTED:
+        lines[_LISTED:] = ["… and older ones, which GET /api/grants lists."]
+    return "\n".join([*lines, "/grants revoke ID takes one back."])
 
 
 def list_effects(context: TurnContext, given: Given) -> Op[CommandResult]:

@@ -19,12 +19,14 @@ _PUT = """
     INSERT INTO grants (id, principal_id, agent, act, definition, pattern, words, scope, session_id,
                         until_at, question_id, granted_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"""
-# Reads the grants of a person for an agent that may hold in a session.
-_OF = """
+# Reads a grant of a person that covers what is offered. The conditions are those of `covers`, so
+# that a grant is found however many others there are.
+_COVERING = """
     SELECT id, agent, act, definition, pattern, words, scope, session_id, until_at FROM grants
-    WHERE principal_id = $1 AND revoked_at IS NULL AND agent = $2
-      AND (session_id IS NULL OR session_id = $3) AND (until_at = 0 OR until_at > $4)
-    ORDER BY id LIMIT 1000"""
+    WHERE principal_id = $1 AND revoked_at IS NULL AND agent = $2 AND definition = $3
+      AND pattern IN ('', $4) AND (act = $5 OR substr($5, 1, length(act) + 1) = act || '.')
+      AND (session_id IS NULL OR session_id = $6) AND (until_at = 0 OR until_at > $7)
+    ORDER BY id LIMIT 1"""
 # Reads grants as people are shown them; the caller appends which.
 _SHOWN = """
     SELECT g.id, p.name, g.agent, g.act, g.words, g.scope, g.granted_at, g.session_id, g.until_at
@@ -37,6 +39,14 @@ _PAGE = (
       AND ($2 = '' OR g.principal_id = $2)
       AND (g.granted_at > $3 OR (g.granted_at = $3 AND g.id > $4))
     ORDER BY g.granted_at, g.id LIMIT $5"""
+)
+# Reads a person's newest grants in force whose ids end so.
+_NEWEST = (
+    _SHOWN
+    + """
+    WHERE g.principal_id = $1 AND g.revoked_at IS NULL AND (g.until_at = 0 OR g.until_at > $2)
+      AND substr(g.id, length(g.id) - length($3) + 1) = $3
+    ORDER BY g.granted_at DESC, g.id DESC LIMIT $4"""
 )
 # Reads one grant that was not revoked.
 _ONE = _SHOWN + "WHERE g.id = $1 AND g.revoked_at IS NULL AND ($2 = '' OR g.principal_id = $2)"
@@ -92,25 +102,30 @@ def put(new: NewGrant, stamp: Stamp) -> Op[None]:
     )  # fmt: skip
 
 
-def of(principal: PrincipalId, *, agent: str, session: SessionId, at: int) -> Op[list[Grant]]:
-    """Return the grants of a person for an agent that may hold in a session."""
-    found = yield from many(_Granted, _OF, principal, agent, session, at)
-    return [
-        Grant(
-            id=each.id,
-            offer=GrantOffer(
-                agent=each.agent,
-                act=each.act,
-                definition=each.definition,
-                pattern=each.pattern,
-                words=each.words,
-            ),
-            scope=Scope(each.scope),
-            session=each.session,
-            until=each.until,
-        )
-        for each in found
-    ]
+def covering(
+    principal: PrincipalId, *, offer: GrantOffer, session: SessionId, at: int
+) -> Op[Grant | None]:
+    """Return a grant of a person that covers what is offered in a session, or None."""
+    found = yield from one(
+        _Granted, _COVERING,
+        principal, offer.agent, offer.definition, offer.pattern, offer.act, session, at,
+    )  # fmt: skip
+    if found is None:
+        return None
+    granted = GrantOffer(
+        agent=found.agent,
+        act=found.act,
+        definition=found.definition,
+        pattern=found.pattern,
+        words=found.words,
+    )
+    return Grant(
+        id=found.id,
+        offer=granted,
+        scope=Scope(found.scope),
+        session=found.session,
+        until=found.until,
+    )
 
 
 def page(page: Page, *, principal: PrincipalId | None, at: int) -> Op[list[GrantView]]:
@@ -118,6 +133,14 @@ def page(page: Page, *, principal: PrincipalId | None, at: int) -> Op[list[Grant
     after, last = page.after or _BEGINNING
     found = yield from many(_Shown, _PAGE, at, principal or "", after, last, page.limit)
     return [_view(each) for each in found]
+
+
+def newest(principal: PrincipalId, *, at: int, limit: int, ending: str = "") -> Op[list[GrantView]]:
+    """Return a person's newest grants in force whose ids end with these letters, the newest
+    first."""
+    return [
+        _view(each) for each in (yield from many(_Shown, _NEWEST, principal, at, ending, limit))
+    ]
 
 
 def revoke(grant: GrantId, *, principal: PrincipalId | None, at: int) -> Op[GrantView]:

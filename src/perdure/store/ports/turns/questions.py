@@ -6,6 +6,7 @@ from functools import partial
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import CallId, GrantId, NodeId, PrincipalId, QuestionId, SessionId, TurnId
 from perdure.domain.journal.events import Recorded, ToolCall
+from perdure.domain.journal.question_events import GrantOffer
 from perdure.domain.journal.records import EffectView, QuestionView
 from perdure.domain.outcomes import CallEnding
 from perdure.domain.tools.grants import Grant
@@ -64,8 +65,11 @@ class StoredGrants:
         self._driver = driver
         self._mint = mint
 
-    async def of(self, principal: PrincipalId, *, agent: str, session: SessionId) -> list[Grant]:
-        read = partial(grants.of, principal, agent=agent, session=session, at=self._mint.now_ms())
+    async def covering(
+        self, principal: PrincipalId, *, offer: GrantOffer, session: SessionId
+    ) -> Grant | None:
+        at = self._mint.now_ms()
+        read = partial(grants.covering, principal, offer=offer, session=session, at=at)
         return await self._driver.read(read)
 
     async def page(self, page: Page, *, principal: PrincipalId | None) -> list[GrantView]:
