@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -243,26 +243,33 @@ async def test_a_large_answer_without_a_stream_is_an_error_too(links: Links) -> 
         assert await said(link, "echo", text="still here") == "still here"
 
 
+def has_begun(calls: Path) -> Callable[[], bool]:
+    """Tell whether the server runs a call."""
+    return lambda: bool(Mischief(calls=calls).ran())
+
+
 @every_kind
 @pytest.mark.parametrize("tool", ["slow", "stubborn"])
-async def test_a_cancelled_call_is_over_at_once(links: Links, kind: Kind, tool: str) -> None:
-    async with links(kind) as link:
+async def test_a_cancelled_call_is_over_at_once(
+    links: Links, kind: Kind, tool: str, tmp_path: Path
+) -> None:
+    async with links(kind, calls=tmp_path / "calls") as link:
         calling = asyncio.ensure_future(link.call("call-1", tool, {"seconds": 1}, report=unheard))
-        await asyncio.sleep(0.2)
+        await until(has_begun(tmp_path / "calls"))
         calling.cancel()
-        await until(calling.done, within_s=0.2)
+        await until(calling.done, within_s=0.5)
         assert await said(link, "echo", text="after") == "after"
-        await asyncio.sleep(1)
-        # The late answer has changed nothing.
+        # By now the server has answered the cancelled call, if it does.
+        await link.call("call-2", "slow", {"seconds": 1.2}, report=unheard)
         assert await said(link, "echo", text="later") == "later"
 
 
 async def test_a_cancelled_call_ends_at_the_server(links: Links, tmp_path: Path) -> None:
-    async with links("stdio") as link:
+    async with links("stdio", calls=tmp_path / "calls") as link:
         calling = asyncio.ensure_future(
             link.call("call-1", "hold", {"path": str(tmp_path / "never")}, report=unheard)
         )
-        await asyncio.sleep(0.2)
+        await until(has_begun(tmp_path / "calls"))
         calling.cancel()
         # Each call has a thread there.
         pid = json.loads(await said(link, "whoami"))["pid"]
@@ -272,11 +279,11 @@ async def test_a_cancelled_call_ends_at_the_server(links: Links, tmp_path: Path)
 
 @every_kind
 async def test_closing_ends_the_calls_that_run(links: Links, kind: Kind, tmp_path: Path) -> None:
-    async with links(kind) as link:
+    async with links(kind, calls=tmp_path / "calls") as link:
         calling = asyncio.ensure_future(
             link.call("call-1", "hold", {"path": str(tmp_path / "never")}, report=unheard)
         )
-        await asyncio.sleep(0.2)
+        await until(has_begun(tmp_path / "calls"))
         await link.close()
         with pytest.raises(Ambiguous, match="the server is gone: it was closed"):
             await calling
@@ -371,7 +378,7 @@ async def test_a_server_that_asks_and_never_listens_is_bounded(links: Links) -> 
         await link.ping()
     assert len(asyncio.all_tasks()) < before + 80
     calling.cancel()
-    await until(calling.done, within_s=0.2)
+    await until(calling.done, within_s=1)
     began = time.monotonic()
     await link.close()
     assert time.monotonic() - began < 8
