@@ -116,6 +116,7 @@ class LaunchedChild:
         self._over = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
         self._reports: _Reports | None = None
+        self.pid = 0
 
     async def begin(self, spec: bytes) -> None:
         """Start the launcher, and wait until it has started the program. Raises `Rejected` or
@@ -153,6 +154,7 @@ class LaunchedChild:
         if not report.started:
             raise Transient("the program was ended while it was started")
         self._reports = reports
+        self.pid = report.started
 
     async def _watch(self) -> None:
         """Read what the program writes to standard error, then how it has ended."""

@@ -74,6 +74,10 @@ class Child(Protocol):
     After a crash: it is gone with the gateway.
     """
 
+    @property
+    def pid(self) -> int:
+        """Return the program's process id, to show people."""
+
     async def read(self, size: int) -> bytes:
         """Return what the program writes, as soon as there is something; empty at its end."""
 

@@ -1,0 +1,1 @@
+"""Knows the programs of external agents: how each is started, and what it sees."""
