@@ -41,7 +41,7 @@ async def opened_session(
     """Open a session. Only one is opened at a time in a home: agents lock their files, and wait
     exponentially. Raises `NotFound` if a session cannot be brought back, `Transient` if none can be
     opened, and `Rejected` if the agent wants a login."""
-    clock = process.place.clock
+    clock = process.clock
     async with lock:
         began_s = clock.monotonic_s()
         identity = await (_revived if wish.identity else _made)(process, wish)
@@ -107,7 +107,7 @@ async def _revived(process: AgentProcess, wish: SessionWish) -> str:
     except (Transient, Rejected) as error:
         raise NotFound(error.message) from error
     if is_load:
-        await process.place.clock.sleep(REPLAY_S)
+        await process.clock.sleep(REPLAY_S)
     process.counts.resumed += 1
     return identity
 

@@ -62,6 +62,7 @@ class AgentProcess:
         self.slot = place.slot
         self.settings = place.settings
         self.counts = place.counts
+        self.clock = place.clock
         self.child = child
         self.has_sandbox = has_sandbox
         self.name = f"{place.name} (pid {child.pid})"
@@ -93,9 +94,9 @@ class AgentProcess:
 
     def now_s(self) -> float:
         """Return the reading of a clock that never goes back."""
-        return self.place.clock.monotonic_s()
+        return self.clock.monotonic_s()
 
-    def start(self, work: Coroutine[Any, Any, T], *, name: str) -> "asyncio.Task[T]":
+    def start(self, work: Coroutine[Any, Any, T], /, *, name: str) -> "asyncio.Task[T]":
         """Run `work` as a task that ends with the pool."""
         return self.place.tasks.start(work, name=name)
 

@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from acp import RequestError, schema
+from acp.client.connection import ClientSideConnection
 from pydantic import ValidationError
 
+from perdure.agents.acp.pool.counts import PoolCounts
 from perdure.agents.acp.pool.seam import (
     AgentLost,
     Heard,
@@ -18,11 +20,12 @@ from perdure.agents.acp.pool.seam import (
     SessionTimes,
     SessionUpdate,
 )
+from perdure.agents.acp.pool.settings import PoolSettings
 from perdure.domain.errors import Transient
+from perdure.ports.system.clock import Clock
 from perdure.ports.system.time_limits import time_limit
 
 if TYPE_CHECKING:
-    from perdure.agents.acp.pool.process import AgentProcess
     from perdure.agents.acp.pool.seam import Update
 
 _WORDS_CHARS: Final = 2_000
@@ -32,17 +35,60 @@ QUIET_S: Final = 0.05
 _TEXT: Final = "agent_message_chunk"
 
 
+class SessionHost(Protocol):
+    """Runs the process of a session, and hears what the session does with it."""
+
+    name: str
+    slot: int
+    settings: PoolSettings
+    counts: PoolCounts
+    clock: Clock
+    connection: ClientSideConnection
+    sessions: "dict[str, ProcessSession]"
+    unclosable: int
+    prompts_lost: int
+
+    @property
+    def is_usable(self) -> bool:
+        """Tell whether prompts may be sent."""
+
+    @property
+    def can_close(self) -> bool:
+        """Tell whether the agent closes sessions when it is told to."""
+
+    def start(self, work: Coroutine[Any, Any, None], /, *, name: str) -> "asyncio.Task[None]":
+        """Run `work` as a task that ends with the pool."""
+
+    def retire(self, why: str, within_s: float) -> None:
+        """Give the process no new work, and end it when its prompts have ended, or in time."""
+
+    async def gone(self) -> str:
+        """Return how the process has ended, in words that follow "it"."""
+
+    def note_change(self) -> None:
+        """Note that the sessions have changed."""
+
+    def note_prompt(self, prompt: "GoingPrompt", /) -> None:
+        """Count a prompt that runs."""
+
+    def note_prompt_end(self, prompt: "GoingPrompt", /) -> None:
+        """Count a prompt that has ended."""
+
+    def note_answer(self) -> None:
+        """Note that the agent has answered a prompt."""
+
+
 class ProcessSession:
     """Implements the `AgentSession` port."""
 
-    def __init__(self, process: "AgentProcess", identity: str, times: SessionTimes) -> None:
+    def __init__(self, process: SessionHost, identity: str, times: SessionTimes) -> None:
         self._process = process
         self.identity = identity
         self.times = times
         self.going: GoingPrompt | None = None
         self.is_released = False
         self.has_failed = False
-        self.used_s = process.now_s()
+        self.used_s = process.clock.monotonic_s()
         self._questions: dict[int, asyncio.Future[bool | None]] = {}
         self._asked = 0
 
@@ -150,7 +196,7 @@ class GoingPrompt(AsyncIterator[Heard]):
     def __init__(
         self,
         session: ProcessSession,
-        process: "AgentProcess",
+        process: SessionHost,
         blocks: Sequence[schema.TextContentBlock],
     ) -> None:
         self._session = session
@@ -242,7 +288,7 @@ class GoingPrompt(AsyncIterator[Heard]):
         finally:
             # Also if this task is cancelled, because somebody listens.
             session.going = None
-            session.used_s = process.now_s()
+            session.used_s = process.clock.monotonic_s()
             session.void_questions()
             # Some agents lose the prompt that follows an error of theirs.
             session.has_failed = not isinstance(end, PromptEnded)
@@ -273,7 +319,7 @@ class GoingPrompt(AsyncIterator[Heard]):
         until_s = loop.time() + LATE_S
         number = self._number
         while (left_s := until_s - loop.time()) > 0 and not self._is_forgotten:
-            await self._process.place.clock.sleep(min(QUIET_S, left_s))
+            await self._process.clock.sleep(min(QUIET_S, left_s))
             if self._has_words and self._number == number:
                 return
             number = self._number
