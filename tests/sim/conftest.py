@@ -29,6 +29,8 @@ from perdure.store.drivers.postgres import PostgresDriver
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import ScriptedPrompts
+from perdure.testkit.simulator.answering.flying import FlyingAgent
+from perdure.testkit.simulator.answering.held import HeldAgent, HeldTools
 from perdure.testkit.simulator.commits import CountedDriver, FusedDriver
 from perdure.testkit.simulator.crash import (
     PORTS,
@@ -39,7 +41,6 @@ from perdure.testkit.simulator.crash import (
     FusedPrompts,
     FusedStore,
 )
-from perdure.testkit.simulator.held import HeldAgent, HeldTools
 from perdure.testkit.simulator.node import Process
 from perdure.testkit.simulator.pictures import InstantPictures
 from perdure.testkit.simulator.stores import OwnedDatabase
@@ -70,7 +71,7 @@ def surroundings(world: World, store: Store, fuse: Fuse) -> NodeDependencies:
     seat = Seat(
         name="main",
         kind="scripted",
-        agent=FusedAgent(HeldAgent(world), fuse),
+        agent=FusedAgent(FlyingAgent(world) if setup.flies else HeldAgent(world), fuse),
         tools=HeldTools(world),
         prompts=FusedPrompts(ScriptedPrompts(world.prompts_fetched), fuse),
         instructions="Speak of the sea.",

@@ -19,8 +19,8 @@ from perdure.domain.outcomes import CallEnding, Outcome, QuestionKind
 from perdure.domain.prompt.prompt import ResultBlock
 from perdure.domain.tools.asking import ALLOW_CALL
 from perdure.domain.turn.next_action import steps_taken
+from perdure.testkit.simulator.answering.held import PICKS
 from perdure.testkit.simulator.crash import Fuse, Nemesis
-from perdure.testkit.simulator.held import PICKS
 from perdure.testkit.simulator.striking import Run, Simulator
 from perdure.testkit.simulator.world import BOSS, KEY, Life, Setup, World, rest
 

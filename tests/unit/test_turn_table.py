@@ -100,8 +100,8 @@ def test_a_turns_life_is_folded() -> None:
 
 
 @pytest.mark.parametrize("reason", Interruption)
-def test_only_what_nobody_planned_counts(reason: Interruption) -> None:
-    counts = {Interruption.CRASH, Interruption.DRAIN_TIMEOUT}
+def test_only_what_the_turn_may_have_caused_counts(reason: Interruption) -> None:
+    counts = {Interruption.CRASH, Interruption.DRAIN_TIMEOUT, Interruption.AGENT_LOST}
     assert reason.counts_towards_limit == (reason in counts)
 
 

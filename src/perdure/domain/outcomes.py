@@ -16,18 +16,24 @@ class Outcome(StrEnum):
 
 
 class Interruption(StrEnum):
-    """Says why an attempt ended before its turn did."""
+    """Says why an attempt ended before its turn did. AGENT_LOST: the agent's program died while it
+    worked on this turn alone; AGENT_LOST_BESIDE: on this one and on others."""
 
     CRASH = "crash"
     DRAIN_TIMEOUT = "drain_timeout"
     SHUTDOWN = "shutdown"
     RESTART = "restart"
+    AGENT_LOST = "agent_lost"
+    AGENT_LOST_BESIDE = "agent_lost_beside"
 
     @property
     def counts_towards_limit(self) -> bool:
         """Tell whether the turn itself may be the cause. That is so only if nobody planned the
-        interruption."""
-        return self in (Interruption.CRASH, Interruption.DRAIN_TIMEOUT)
+        interruption, and no other turn may be the cause as well."""
+        return self in _SUSPICIOUS
+
+
+_SUSPICIOUS = frozenset({Interruption.CRASH, Interruption.DRAIN_TIMEOUT, Interruption.AGENT_LOST})
 
 
 class NodeRequest(StrEnum):

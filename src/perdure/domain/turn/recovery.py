@@ -113,6 +113,8 @@ _WHY: Final = {
     Interruption.CRASH: "The gateway stopped unexpectedly",
     Interruption.SHUTDOWN: "The gateway was shut down",
     Interruption.RESTART: "The gateway was restarted",
+    Interruption.AGENT_LOST: "The agent's program ended unexpectedly",
+    Interruption.AGENT_LOST_BESIDE: "The agent's program ended unexpectedly",
 }
 _ASKED: Final = {
     NodeRequest.RESTART: "The gateway was restarted",
@@ -131,7 +133,7 @@ IDLE: Final = (
 
 
 def why(reason: Interruption, asked: NodeRequest) -> str:
-    """Return what happened to the gateway, as the beginning of a sentence."""
+    """Return what has cut an answer short, as the beginning of a sentence."""
     return _ASKED[asked] if reason is Interruption.DRAIN_TIMEOUT else _WHY[reason]
 
 

@@ -9,7 +9,7 @@ import msgspec
 from perdure.domain.journal.model.thoughts import Thoughts
 from perdure.domain.journal.model.timings import Timings
 from perdure.domain.journal.model.usage import Usage
-from perdure.domain.outcomes import Refused, StopReason
+from perdure.domain.outcomes import Interruption, Refused, StopReason
 from perdure.domain.tools.todo import TodoItem
 
 
@@ -87,9 +87,11 @@ class AgentTimed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentSpent(msgspec.Struct, frozen=True):
-    """Holds what the model call has used."""
+    """Holds what the model call has used. Without `is_of_one_call` it is the sum of calls that the
+    agent itself has made, which says nothing of how long one request was."""
 
     usage: Usage
+    is_of_one_call: bool = True
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +104,9 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     that the server asked for, or None. If the request was longer than the model's window, `window`
     and `asked` are the tokens that the refusal names, or 0. `refused` says what the server did not
     take, if its words tell, and `words` what everybody may read about the refusal.
+
+    With an `interruption` nothing is wrong with the turn, as far as anybody knows: what the agent
+    worked with is gone. The attempt ends for that reason, and the turn goes on in the next one.
     """
 
     reason: StopReason
@@ -113,6 +118,7 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     asked: int = 0
     refused: Refused | None = None
     words: str = ""
+    interruption: Interruption | None = None
 
 
 AgentEvent = (

@@ -27,7 +27,6 @@ from perdure.domain.journal.events import (
 from perdure.domain.journal.model.reach import AT_ONCE
 from perdure.domain.journal.model.thoughts import Thoughts
 from perdure.domain.journal.model.timings import UNTIMED, Timings
-from perdure.domain.journal.model.usage import Usage
 from perdure.domain.journal.session_events import WindowExceeded
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
@@ -389,8 +388,8 @@ class ModelCalls:
         match event:
             case Thinking():
                 self._thinks()
-            case AgentSpent(usage=usage):
-                self._spent(seat, usage)
+            case AgentSpent():
+                self._spent(seat, event)
             case AgentBegan():
                 self._reports.began(event)
             case AgentPlan():
@@ -412,12 +411,14 @@ class ModelCalls:
         measure.add(event.name + event.arguments)
         measure.count_calls(len(asked.calls))
 
-    def _spent(self, seat: Seat, usage: Usage) -> None:
-        """Add the usage that the provider has counted. It also corrects an estimate of the context
-        that was too low."""
+    def _spent(self, seat: Seat, spent: AgentSpent) -> None:
+        """Add the usage that the provider has counted. That of one call also corrects an estimate
+        of the context that was too low."""
+        usage = spent.usage
         self.spending.add(usage, seat.tariff)
         counted = usage.input_tokens + usage.output_tokens
-        self.context_tokens = max(self.context_tokens, counted)
+        if spent.is_of_one_call:
+            self.context_tokens = max(self.context_tokens, counted)
 
     def _tool_call(self, seat: Seat, call: AgentCall) -> ToolCall:
         """Return the call with an id of our own. Every call is found by its id here, and the ids of

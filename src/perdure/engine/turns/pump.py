@@ -70,6 +70,8 @@ class TurnPump:
         self._is_looking = False
         # The lease was lost. Until the node has joined again, it claims nothing.
         self._is_away = False
+        # A turn was interrupted because its agent's program is gone; it may go on at once.
+        self._has_cut = False
         self._has_more = False
         self._is_full = False
         self._held = 0
@@ -134,8 +136,8 @@ class TurnPump:
         # The look would take that turn for lost, so it waits.
         if self._is_unsure and not self._held:
             await self._look_for_lost()
-        if self._reaper.is_holding_back:
-            await self._reaper.resume()
+        if self._reaper.is_holding_back or self._has_cut:
+            await self._resume()
         try:
             claimed = await self._services.turns.claim(limit=room, shares=self._shares)
         except Ambiguous:
@@ -166,6 +168,16 @@ class TurnPump:
             raise
         finally:
             self._is_looking = False
+
+    async def _resume(self) -> None:
+        """Put interrupted turns back in line."""
+        # Cleared first: a turn that is cut during this sets it again, for the next step.
+        self._has_cut = False
+        try:
+            await self._reaper.resume()
+        except BaseException:
+            self._has_cut = True
+            raise
 
     @property
     def _room(self) -> int:
@@ -267,6 +279,7 @@ class TurnPump:
         self._services.prompts.is_over(turn)
         self._services.trim.stir()
         self._is_unsure = self._is_unsure or runner.is_lost
+        self._has_cut = self._has_cut or runner.is_cut
         self._note_idle()
         if runner.leaves_more or self._is_full or self._reaper.is_holding_back:
             self._waiter.wake()

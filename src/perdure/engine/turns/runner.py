@@ -115,6 +115,7 @@ class Runner:
         self._awaits_people = False
         self.is_lost = False  # the failure itself could not be stored
         self.is_parked = False  # the interruption is stored, and the next start continues
+        self.is_cut = False  # the interruption is stored, and the turn may go on at once
         self.leaves_more = True  # the session's next turn may be claimable after us
 
     @property
@@ -133,7 +134,7 @@ class Runner:
         except asyncio.CancelledError:
             if self.interruption is None:
                 raise
-            await self._interrupt(*self.interruption)
+            self.is_parked = await self._interrupt(*self.interruption)
         finally:
             if not self._awaits_people:
                 self._services.roster.let_go(self._lease.turn)
@@ -158,8 +159,9 @@ class Runner:
             await self._fail(StopReason.TURN_TIMEOUT, detail)
 
     async def _work(self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup) -> None:
-        """Do what the turn needs next, until it is settled or waits for an answer."""
-        while True:
+        """Do what the turn needs next, until it is settled, waits for an answer, or is cut short
+        because the program behind its agent is gone."""
+        while not self.is_cut:
             if our_open_calls(self._ledger.facts):
                 seats = [await self._model.with_tools(seats[0]), *seats[1:]]
                 await self._look_at_calls(seats[0])
@@ -233,6 +235,10 @@ class Runner:
         only the seat that has answered."""
         await self._ledger.take_steers()
         step = await self._model.ask(seats, scribbling)
+        if step.stopped.interruption is not None:
+            log.warning("agent was lost", turn=self._lease.turn, detail=step.stopped.detail)
+            self.is_cut = await self._interrupt(step.stopped.interruption, NodeRequest.NOTHING)
+            return seats
         if asks_for_our_tools(step.stopped.reason, step.calls):
             await self._model.keep(step)
             return [step.seat]
@@ -380,9 +386,10 @@ class Runner:
         if has_words:
             self._services.wakes.publish(Topic.OUTBOX)
 
-    async def _interrupt(self, reason: Interruption, asked: NodeRequest) -> None:
-        """Park the turn for the next start. Text that was not flushed yet is stored too, but not
-        that of an errand: nobody sees it, and the next attempt writes it anew."""
+    async def _interrupt(self, reason: Interruption, asked: NodeRequest) -> bool:
+        """End the attempt before its turn. Text that was not flushed yet is stored too, but not
+        that of an errand: nobody sees it, and the next attempt writes it anew. Returns False if the
+        turn was ended elsewhere."""
         try:
             scribe = self._model.scribe
             if scribe is not None:
@@ -393,6 +400,6 @@ class Runner:
             attempts_max = self._services.limits.recovery.attempts_max
             spent = self._model.spent
             await self._ledger.interrupt(reason, asked, attempts_max=attempts_max, spent=spent)
-            self.is_parked = True
         except Fenced:  # ended elsewhere, or here by a write whose answer was lost
-            return
+            return False
+        return True

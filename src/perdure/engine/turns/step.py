@@ -87,9 +87,10 @@ class ModelStep(msgspec.Struct, kw_only=True):
     @property
     def is_final(self) -> bool:
         """Tell whether no other call may replace this one: it gave an answer or a piece of one, the
-        answer was too long, or the budget has no room."""
+        answer was too long, the budget has no room, or the attempt ends with it."""
         reason = self.stopped.reason
         is_over = reason in (StopReason.BUDGET, StopReason.ANSWER_EXCEEDED)
+        is_over |= self.stopped.interruption is not None
         is_answered = reason.is_finish and not self.is_withheld
         return is_answered or self.has_spoken or is_over
 

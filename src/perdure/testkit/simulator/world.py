@@ -67,6 +67,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     has_memory: bool = False
     context_tokens: int = 128_000
     asks: bool = False  # people are asked before a tool runs
+    flies: bool = False  # the agent stays in the middle of its answer while tools run
     strikes_deliveries: bool = True
     strikes_commits: bool = False  # in the database's driver, instead of around the store's ports
 
@@ -109,7 +110,8 @@ class World:
 
     `holds` decides which answers wait at the gate after a piece of text. `shown` is what watchers
     have read of each message. `tools_ran` names each call once for every time that it ran, and
-    `prompts_fetched` has the text of a prompt once for every time that it was fetched.
+    `prompts_fetched` has the text of a prompt once for every time that it was fetched. `flown` is
+    how an agent that stays in the middle of its answers has begun and gone on.
     `when_called` is done while a tool runs. `clickers` are those who press a button under each
     question that they see: who, and which one.
     """
@@ -126,6 +128,7 @@ class World:
         self.entropy = SeededEntropy(seed)
         self.tools_ran: list[str] = []
         self.prompts_fetched: list[str] = []
+        self.flown: list[str] = []
         self.when_called: Callable[[], None] = lambda: None
         self.shown: dict[str, str] = {}
         self.modes: dict[str, Busy] = {}
@@ -366,6 +369,9 @@ class Life:
             is_busy = await patiently(self.parts.fetching.step)
             is_busy |= await patiently(self.parts.turns.step)
             await self.parts.turns.finished()
+            if self.world.setup.flies:
+                # A turn that has lost its agent wakes the pump, which puts it back in line.
+                is_busy |= await patiently(self.parts.turns.step)
             if self.world.setup.asks:
                 is_busy |= await patiently(self.deadlines.step)
             is_busy |= await patiently(self.parts.outbox.step)

@@ -20,6 +20,8 @@ const REASONS = {
   drain_timeout: 'the gateway was restarted',
   shutdown: 'the gateway was shut down',
   restart: 'the gateway was restarted',
+  agent_lost: 'the agent’s program ended unexpectedly',
+  agent_lost_beside: 'the agent’s program ended unexpectedly',
 };
 
 export function reasonWords(reason) {

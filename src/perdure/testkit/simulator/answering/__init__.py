@@ -1,0 +1,1 @@
+"""Provides the agents and tools of a simulated world that stop in the middle."""
