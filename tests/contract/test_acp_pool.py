@@ -8,18 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import acp
 import pytest
+from tests.contract.acp_pooled import WAIT_S, Pooled, Prompt, lives
 
 from perdure.agents.acp.pool.pool import ProcessPool
 from perdure.agents.acp.pool.seam import (
     AgentLost,
-    AgentSession,
-    Heard,
-    PermissionAsked,
     PromptEnded,
     PromptFailed,
-    SessionUpdate,
 )
 from perdure.agents.acp.pool.settings import PoolSettings
 from perdure.agents.acp.programs.presets import Preset
@@ -31,7 +27,6 @@ from perdure.testkit.peers.acp.hostile_acp import HostileAcp
 from perdure.testkit.peers.fixtures import NewPeer
 from perdure.testkit.peers.mcp.hostile_mcp import Mischief
 
-WAIT_S = 20.0
 QUICK = PoolSettings(
     has_prewarm=False,
     start_s=10,
@@ -44,100 +39,11 @@ QUICK = PoolSettings(
 )
 
 
-class Pool:
-    """Holds a pool, and asks its sessions."""
-
-    def __init__(self, pool: ProcessPool, calls: Path, folder: Path) -> None:
-        self.pool = pool
-        self.mischief = Mischief(calls=calls)
-        self.folder = folder
-
-    async def session(self, group: str = "", name: str = "a", **more: Any) -> AgentSession:
-        async with asyncio.timeout(WAIT_S):
-            cwd = self.pool.folder(group, name)
-            return await self.pool.session(group, cwd=cwd, **{"bridge": None, **more})
-
-    async def say(self, session: AgentSession, words: str) -> str:
-        """Return what is said in answer to a prompt that ends well."""
-        said, end = await self.hear(session, words)
-        assert isinstance(end, PromptEnded), end
-        return said
-
-    async def hear(self, session: AgentSession, words: str) -> tuple[str, Heard]:
-        """Return what is said in answer to a prompt, and how it ended."""
-        prompt = Prompt(session, words)
-        await prompt.end()
-        return prompt.said, prompt.heard[-1]
-
-    def pids(self) -> list[int]:
-        """Return the processes that were started, in their order."""
-        try:
-            return list(dict.fromkeys(call.pid for call in self.mischief.ran()))
-        except FileNotFoundError:
-            return []
-
-    def told(self, call: str, argument: str) -> list[Any]:
-        """Return an argument of each of the agent's calls."""
-        ran = [each.arguments for each in self.mischief.ran() if each.tool == call]
-        return [each[argument] for each in ran if isinstance(each, dict)]
-
-    async def until(self, is_so: Callable[[], object]) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not is_so():
-                await asyncio.sleep(0.01)
+Make = Callable[..., Pooled]
 
 
-class Prompt:
-    """Reads a prompt, item by item."""
-
-    def __init__(self, session: AgentSession, words: str) -> None:
-        self._items = session.prompt([acp.text_block(words)])
-        self.heard: list[Heard] = []
-
-    async def until(self, is_enough: Callable[[], object]) -> None:
-        """Read until something is true, or to the end."""
-        async with asyncio.timeout(WAIT_S):
-            while not is_enough():
-                try:
-                    self.heard.append(await anext(self._items))
-                except StopAsyncIteration:
-                    return
-
-    async def begun(self) -> None:
-        await self.until(lambda: self.heard)
-
-    async def end(self) -> None:
-        await self.until(lambda: False)
-
-    async def asked(self) -> PermissionAsked:
-        """Return the question that the agent asks."""
-        await self.until(lambda: self.heard and isinstance(self.heard[-1], PermissionAsked))
-        asked = self.heard[-1]
-        assert isinstance(asked, PermissionAsked)
-        return asked
-
-    @property
-    def said(self) -> str:
-        chunks = [each.update for each in self.heard if isinstance(each, SessionUpdate)]
-        return "".join(
-            each.content.text for each in chunks if each.session_update == "agent_message_chunk"
-        )
-
-
-Make = Callable[..., Pool]
-
-
-def unclosable_above(pool: Pool, number: int) -> bool:
+def unclosable_above(pool: Pooled, number: int) -> bool:
     return pool.pool.counts.unclosable > number
-
-
-def lives(pid: int) -> bool:
-    """Tell whether a process runs."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
 
 
 @pytest.fixture
@@ -145,10 +51,11 @@ async def make(new_peer: NewPeer, tmp_path: Path) -> AsyncIterator[Make]:
     """Provide pools of the hostile agent. They end with the test, and so do all processes."""
     hostile: HostileAcp = new_peer.hostile_acp()
     children = LaunchedChildren()
-    made: list[Pool] = []
-    calls = tmp_path / "calls"
+    made: list[Pooled] = []
+    calls = tmp_path / "told" / "calls"
+    calls.parent.mkdir()
 
-    def pool(*mischief: str, settings: PoolSettings = QUICK, **more: Any) -> Pool:
+    def pool(*mischief: str, settings: PoolSettings = QUICK, **more: Any) -> Pooled:
         words = {name: more.pop(name) for name in ("once", "keep") if name in more}
         bad = Mischief(
             *mischief, calls=calls, **({"amount": more.pop("amount")} if "amount" in more else {})
@@ -164,9 +71,7 @@ async def make(new_peer: NewPeer, tmp_path: Path) -> AsyncIterator[Make]:
                 **more,
             }
         )
-        kept = Pool(
-            ProcessPool(program, settings, children=children, clock=SystemClock()), calls, tmp_path
-        )
+        kept = Pooled(ProcessPool(program, settings, children=children, clock=SystemClock()), calls)
         made.append(kept)
         return kept
 
@@ -177,7 +82,9 @@ async def make(new_peer: NewPeer, tmp_path: Path) -> AsyncIterator[Make]:
             await each.pool.close()
         await children.close()
     for each in made:
-        assert not [pid for pid in each.pids() if lives(pid)]
+        # In a sandbox a process does not know its own number.
+        if not each.pool.program.has_sandbox:
+            assert not [pid for pid in each.pids() if lives(pid)]
 
 
 async def test_a_session_answers_prompts(make: Make) -> None:
@@ -632,6 +539,61 @@ async def test_after_the_end_nothing_starts_and_what_runs_is_told(make: Make) ->
         await starting
     with pytest.raises(Transient, match="is stopping"):
         await pool.session()
+
+
+CANARY = "canary-of-the-gateway"
+
+
+async def test_an_agent_in_a_sandbox_sees_its_folders_and_nothing_of_the_gateway(
+    make: Make, new_peer: NewPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_peer.bubblewrap()
+    monkeypatch.setenv("GATEWAY_TOKEN", CANARY)
+    home, root = tmp_path / "home", tmp_path / "root"
+    home.mkdir()
+    root.mkdir()
+    (home / "token").write_text(CANARY)
+    (root / "file").write_text("of the root")
+    pool = make(
+        base=home / "agents",
+        hidden=home,
+        # The test reads what the agent has written down.
+        roots=(root, tmp_path / "told"),
+        has_sandbox=True,
+        share=False,
+    )
+    ada, bob = await pool.session("ada"), await pool.session("bob")
+    await pool.say(ada, "[[SAY x]]")
+    (pool.pool.folder("ada", "a") / "letter").write_text("of ada")
+    (pool.pool.folder("bob", "a") / "letter").write_text("of bob")
+    seen = {
+        path: await pool.say(ada, f"[[PEEK {path}]]")
+        for path in (
+            root / "file",
+            pool.pool.folder("ada", "a") / "letter",
+            home / "token",
+            pool.pool.folder("bob", "a") / "letter",
+            pool.pool.program.home("bob", 0),
+        )
+    }
+    assert list(seen.values()) == [
+        *("PEEK<of the root>", "PEEK<of ada>", "PEEK<FileNotFoundError>"),
+        *("PEEK<FileNotFoundError>", "PEEK<FileNotFoundError>"),
+    ]
+    assert await pool.say(ada, f"[[PEEK {home}]]") == "PEEK<agents>"
+    assert CANARY not in await pool.say(ada, "[[WHOAMI]]")
+    assert CANARY not in await pool.say(ada, "[[PEEK /proc/1/environ]]")
+    assert "letter" in await pool.say(bob, f"[[PEEK {pool.pool.folder('bob', 'a')}]]")
+    assert all(each.has_sandbox for each in pool.pool.view().processes)
+
+
+async def test_where_no_sandbox_starts_the_agent_runs_without_and_people_are_told(
+    make: Make,
+) -> None:
+    pool = make(has_sandbox=True, search_path="/nowhere")
+    assert await pool.say(await pool.session(), "[[SAY x]]") == "x"
+    assert "no program bwrap" in pool.pool.view().no_sandbox
+    assert not pool.pool.view().processes[0].has_sandbox
 
 
 @pytest.mark.parametrize("mischief", ["refuses_to_end", "forks", "outlives_input"])

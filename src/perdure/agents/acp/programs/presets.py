@@ -43,10 +43,10 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 
 _GEMINI_TOOLS: Final = (
     *("activate_skill", "ask_user", "enter_plan_mode", "exit_plan_mode", "get_internal_docs"),
-    *("glob", "google_web_search", "grep_search", "invoke_agent", "list_directory"),
-    *("list_mcp_resources", "read_file", "read_many_files", "read_mcp_resource", "replace"),
-    *("run_shell_command", "save_memory", "search_file_content", "update_topic", "web_fetch"),
-    *("write_file", "write_todos"),
+    *("glob", "google_web_search", "grep_search", "invoke_agent", "list_background_processes"),
+    *("list_directory", "list_mcp_resources", "read_background_output", "read_file"),
+    *("read_many_files", "read_mcp_resource", "replace", "run_shell_command", "save_memory"),
+    *("search_file_content", "update_topic", "web_fetch", "write_file", "write_todos"),
 )
 _GEMINI_SETTINGS: Final[Mapping[str, Any]] = {
     "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
@@ -112,19 +112,22 @@ CLAUDE: Final = Preset(
 CODEX: Final = Preset(
     name="codex",
     command=("codex-acp",),
-    env={"CODEX_HOME": "{home}/.codex", "NO_BROWSER": "1", "RUST_LOG": "error"},
+    env={
+        "CODEX_HOME": "{home}/.codex",
+        "INITIAL_AGENT_MODE": "read-only",
+        "NO_BROWSER": "1",
+        "RUST_LOG": "error",
+    },
     may_lose_tools=True,
-    words_without_tools=tuple(
-        word
-        for setting in (
-            "features.shell_tool=false",
-            "features.unified_exec=false",
-            "features.apply_patch_freeform=false",
-            "include_apply_patch_tool=false",
-            "tools.view_image=false",
-            'web_search="disabled"',
-        )
-        for word in ("-c", setting)
+    # Without a place to work it offers its model no tool for commands, files or pictures.
+    env_without_tools={"CODEX_EXEC_SERVER_URL": "none"},
+    words_without_tools=(
+        *("-c", "features.shell_tool=false"),
+        *("-c", "features.multi_agent=false"),
+        *("-c", "features.goals=false"),
+        # The model would look for tools before it uses them.
+        *("-c", "features.tool_search=false"),
+        *("-c", 'web_search="disabled"'),
     ),
 )
 OPENCODE: Final = Preset(
