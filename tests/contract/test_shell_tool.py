@@ -613,8 +613,9 @@ async def test_a_job_runs_on_and_its_log_is_read_in_parts(model: Model, root: Pa
         "sh", "-c", "echo one; while [ ! -e go ]; do sleep 0.05; done; echo two", background=True
     )
     job = said.split()[0]
-    assert f"{job} runs. Its log from 0 on; next offset: 4\n\none\n" in said
-    assert f"{job} runs; 4 bytes of log: sh -c echo one;" in await model.gets(action="list")
+    assert f"{job} has run for " in said
+    assert " s. Its log from 0 on; next offset: 4\n\none\n" in said
+    assert " s; 4 bytes of log: sh -c echo one;" in await model.gets(action="list")
     waiting = asyncio.create_task(model.gets(action="log", job=job, offset=4, wait_s=20))
     (root / "go").touch()
     assert (await waiting).endswith("Its log from 4 on; next offset: 8\n\ntwo\n")
@@ -653,7 +654,7 @@ async def test_nobody_else_sees_reads_or_ends_a_job(model: Model, nap: str) -> N
             said = await other.fails(action=action, job=job)
             assert said.startswith(f"there is no job '{job}' in this conversation")
             assert CANARY not in said
-    assert f"{job} runs" in await model.gets(action="list")
+    assert f"{job} has run for " in await model.gets(action="list")
     assert CANARY in await model.gets(action="log", job=job)
 
 

@@ -96,6 +96,21 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         ),
     ),
     Mutant(
+        name="round_in_vain_too_many",
+        promise="P18",
+        bug="A turn whose calls go round makes one round more than it may.",
+        file="domain/turn/next_action.py",
+        symbol="_ask_or_end",
+        old="if vain_rounds(events) >= VAIN_MAX:",
+        new="if vain_rounds(events) > VAIN_MAX:",
+        killed_by=(
+            (
+                "tests/unit/test_rounds.py"
+                "::test_a_turn_ends_when_its_calls_go_round_in_however_many_steps"
+            ),
+        ),
+    ),
+    Mutant(
         name="cut_answer_called_done",
         promise="P4",
         bug="An answer that broke off is called done.",

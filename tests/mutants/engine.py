@@ -485,6 +485,21 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         ),
     ),
     Mutant(
+        name="questions_without_a_bound",
+        promise="P18",
+        bug="An answer with many calls asks people as many questions at once.",
+        file="engine/turns/tools/permissions.py",
+        symbol="Permissions._bound",
+        old="for call, question in asks[AT_ONCE_MAX:]:",
+        new="for call, question in asks[:0]:",
+        killed_by=(
+            (
+                "tests/sim/test_floods_and_circles.py"
+                "::test_an_answer_with_many_calls_asks_a_few_questions_and_denies_the_rest"
+            ),
+        ),
+    ),
+    Mutant(
         name="call_of_unknown_fate_repeated",
         promise="P7",
         bug="A call that may have happened is made again because the model asks for it again.",

@@ -23,7 +23,7 @@ from perdure.domain.journal.events import (
     ToolFinished,
     ToolStarted,
 )
-from perdure.domain.journal.records import EffectView, QuestionView, SessionRecord
+from perdure.domain.journal.records import EffectView, QuestionView, SessionRecord, TurnView
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, CallEnding, Repeat, StopReason
 from perdure.domain.prompt.prompt import ModelRequest, ResultBlock, TextBlock
@@ -45,11 +45,11 @@ from perdure.store.store import Store
 from perdure.testkit.simulator.agent import ScriptedAgent
 from perdure.testkit.simulator.stores import admitted
 from perdure.testkit.simulator.system import SeededEntropy
-from perdure.tools.tool import TIME_LIMIT_S, ToolArguments, schema_of
+from perdure.tools.tool import TIME_LIMIT_S, ToolArguments, ToolOutput, schema_of
 from perdure.tools.toolbox import Toolbox
 
 SOON_S = 10
-Work = Callable[[ToolCaller], Awaitable[str]]
+Work = Callable[[ToolCaller], Awaitable[str | ToolOutput]]
 
 
 class Chore:
@@ -85,7 +85,7 @@ class Chore:
     async def outlook(self, call: ToolCall, caller: ToolCaller) -> Outlook:
         return NOTHING_AHEAD
 
-    async def call(self, call: ToolCall, caller: ToolCaller) -> str:
+    async def call(self, call: ToolCall, caller: ToolCaller) -> str | ToolOutput:
         return await self._work(caller)
 
 
@@ -175,14 +175,18 @@ class Desk:
     async def is_done(self) -> list[ToolFinished]:
         """Wait until the turn is over, and return the results in the order in which they were
         stored."""
+        assert (await self.ended()).outcome == "done"
+        return await self.results()
+
+    async def ended(self) -> TurnView:
+        """Wait until the turn is over, and return how it ended."""
         async with asyncio.timeout(SOON_S):
             while (
                 found := await self.store.archive.turn(self.turn, principal=None)
             ).outcome is None:
                 await asyncio.sleep(0.005)
-        assert found.outcome == "done"
         assert violations(await self.record()) == []
-        return await self.results()
+        return found
 
     async def record(self) -> SessionRecord:
         found = await self.store.archive.turn(self.turn, principal=None)
@@ -210,12 +214,14 @@ def calling(names: Sequence[str]) -> ScriptedAgent:
 
 
 @asynccontextmanager
-async def desk(folder: Path, *chores: Chore, calls: Sequence[str] = ()) -> AsyncIterator[Desk]:
+async def desk(
+    folder: Path, *chores: Chore, calls: Sequence[str] = (), agent: ScriptedAgent | None = None
+) -> AsyncIterator[Desk]:
     clock, entropy = SystemClock(), SeededEntropy()
     driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
     await store.open()
-    agent = calling(calls or [each.name for each in chores])
+    agent = agent or calling(calls or [each.name for each in chores])
     seat = Seat(name="main", kind="s", agent=agent, tools=Toolbox(chores))
     feed, roster = Feed(), Roster({"main": seat})
     try:

@@ -63,6 +63,7 @@ class StopReason(StrEnum):
     PROMPT_FAILED = "prompt_failed"
     AGENT_ERROR = "agent_error"
     STEPS_EXCEEDED = "steps_exceeded"
+    CALLS_REPEATED = "calls_repeated"
     ANSWER_EXCEEDED = "answer_exceeded"
     TURN_TIMEOUT = "turn_timeout"
     BUDGET = "budget"

@@ -208,6 +208,8 @@ def refused_text(reason: str, *, kind: QuestionKind) -> str:
         "deadline": f"{what}: nobody answered in time.",
         "undeliverable": f"{what}: the question could not be delivered to anybody.",
         "nobody": f"{what}: it needs a person's approval, and nobody can be asked here.",
+        "too_many": f"{what}: too many questions are open at once. Call again after these are "
+        "answered.",
         "changed": f"{what}: the tool, or what it works on, has changed since the call was "
         "approved. Look again, and call again if it is still right.",
     }

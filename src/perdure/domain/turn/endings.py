@@ -43,6 +43,7 @@ _HAPPENED: Final[Mapping[str, str]] = {
     StopReason.PROMPT_FAILED: "the server that has this prompt could not be asked for its text",
     StopReason.AGENT_ERROR: "the agent failed",
     StopReason.STEPS_EXCEEDED: "it took too many steps",
+    StopReason.CALLS_REPEATED: "it made the same tool calls over and over, and got nowhere",
     StopReason.ANSWER_EXCEEDED: "the model said more than one answer may hold",
     StopReason.TURN_TIMEOUT: "it took too long",
 }

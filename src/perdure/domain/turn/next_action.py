@@ -29,6 +29,7 @@ from perdure.domain.journal.events import (
 from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.tools.rounds import VAIN, VAIN_MAX, vain_rounds
 from perdure.domain.turn.overflow import lacks_room, room_sought, too_long
 
 
@@ -143,6 +144,9 @@ def _ask_or_end(queued: TurnQueued, events: Sequence[AnyEvent], known: TurnFacts
         return ExpandPrompt(text)
     if text and known.prompt is not None and known.prompt.problem:
         return _without_prompt(known.prompt)
+    if vain_rounds(events) >= VAIN_MAX:
+        reason = StopReason.CALLS_REPEATED
+        return Settle(outcome=Outcome.FAILED, reason=reason, detail=VAIN)
     if steps_taken(events) >= known.steps_max:
         detail = f"the turn took more than {known.steps_max} steps"
         return Settle(outcome=Outcome.FAILED, reason=StopReason.STEPS_EXCEEDED, detail=detail)

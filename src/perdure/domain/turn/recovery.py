@@ -31,6 +31,7 @@ from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest
 from perdure.domain.prompt.prompt import Note, PromptMessage, Role, messages_of
 from perdure.domain.prompt.whereabouts import NO_TIMES, Times
+from perdure.domain.tools.rounds import VAIN_NOTE, told_in_vain
 from perdure.domain.tools.traits import canonical
 from perdure.domain.turn.errands import instruction, is_watched
 from perdure.domain.turn.next_action import open_calls
@@ -300,10 +301,11 @@ def messages_with_notes(
     before: Sequence[ToolCall] = (),
 ) -> list[PromptMessage]:
     """Return a turn's messages with the notes of this attempt. The order of an errand follows the
-    turn's own words directly. The note about interruptions stands at the turn's last interruption.
+    turn's own words directly, and that the model's tool calls go round is said behind the results
+    that show it. The note about interruptions stands at the turn's last interruption.
     If only earlier turns were interrupted, it stands before the person's new message, which has
     priority. `before` are the calls that the turn before has left to its caller."""
-    notes = _orders(turn)
+    notes = {**_orders(turn), **_warnings(turn)}
     own = {recorded.key for recorded in turn}
     mine = [each for each in telling.interruptions if each.key in own]
     if mine:
@@ -344,6 +346,13 @@ def _orders(turn: Sequence[Recorded]) -> dict[tuple[SessionId, int], Note]:
         if isinstance(recorded.event, TurnQueued) and (order := instruction(recorded.event)):
             orders[recorded.key] = order
     return orders
+
+
+def _warnings(turn: Sequence[Recorded]) -> dict[tuple[SessionId, int], Note]:
+    """Return the notes that tell the model that its tool calls go round. They follow from the
+    turn's events alone, so each request of the turn holds them at the same places."""
+    places = told_in_vain([recorded.event for recorded in turn])
+    return {turn[place].key: Note(VAIN_NOTE) for place in places}
 
 
 def _note(interruption: Recorded, events: Sequence[Recorded], *, is_replaced: bool) -> Note:

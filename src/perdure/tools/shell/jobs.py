@@ -39,6 +39,7 @@ class ShellJob:
         self.log = KeptOutput(head_max=0, tail_max=LOG_BYTES)
         self._ended: RunEnd | None = None
         self._is_lost = False
+        self._began_s = asyncio.get_running_loop().time()
         self._following: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._over = asyncio.Event()
@@ -71,7 +72,10 @@ class ShellJob:
         """Return how the command is, in words that follow "it"."""
         if self._ended is not None:
             return self._ended.words
-        return "was ended" if self._is_lost else "runs"
+        if self._is_lost:
+            return "was ended"
+        # The time tells two looks at a silent job apart, so that waiting is no call made in vain.
+        return f"has run for {asyncio.get_running_loop().time() - self._began_s:.0f} s"
 
     async def news(self, offset: int, *, within_s: float) -> None:
         """Wait until the log is longer than an offset or the command has ended, but no longer than

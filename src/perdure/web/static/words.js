@@ -12,6 +12,7 @@ const REASONS = {
   invalid_request: 'the request cannot be put to this model',
   agent_error: 'the agent reported an error',
   steps_exceeded: 'it took more steps than one answer may take',
+  calls_repeated: 'it made the same tool calls over and over, and got nowhere',
   answer_exceeded: 'the model said more than one answer may hold',
   turn_timeout: 'it took longer than one answer may take',
   budget: 'the budget is used up',

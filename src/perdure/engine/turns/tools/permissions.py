@@ -40,6 +40,9 @@ from perdure.ports.turns.turns import Claimed
 _MINUTE_MS: Final = 60_000
 # How often one call may ask a person before it ends.
 MIDWAY_MAX: Final = 10
+# How many questions a turn asks at once. More of them are a flood that nobody reads, and nobody
+# should allow what they have not read.
+AT_ONCE_MAX: Final = 10
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,14 +99,30 @@ class Permissions:
         for call in our_open_calls(events):
             if call.id not in self._verdicts:
                 self._verdicts[call.id] = await self._decide(seat, call, events)
+        self._bound()
         verdicts = [self._verdicts[call.id] for call in our_open_calls(events)]
         return tuple(each.question for each in verdicts if isinstance(each, Ask))
 
+    def _bound(self) -> None:
+        """Refuse the calls about which too many people's answers would be needed at once. A call
+        that has begun and asks midway comes first, because it cannot simply be made again."""
+        asks = [
+            (call, verdict.question)
+            for call in our_open_calls(self._ledger.facts)
+            if isinstance(verdict := self._verdicts[call.id], Ask)
+        ]
+        asks.sort(key=lambda each: not each[1].is_midway)
+        for call, question in asks[AT_ONCE_MAX:]:
+            self._verdicts[call.id] = Refuse(text=refused_text("too_many", kind=question.kind))
+
     def ask_midway(self, call: ToolCall, question: ToolQuestion) -> bool:
         """Let the turn wait for what a call asks that has begun already. Returns False if nobody
-        can be asked, or if the call has asked too often."""
+        can be asked, if the call has asked too often, or if too many calls ask at once."""
         asked = [e for e in self._ledger.facts if isinstance(e, AnswerAwaited) and e.is_midway]
         if not self._can_ask or sum(each.call == call.id for each in asked) >= MIDWAY_MAX:
+            return False
+        asks = [each.question for each in self._verdicts.values() if isinstance(each, Ask)]
+        if sum(each.is_midway for each in asks) >= AT_ONCE_MAX:
             return False
         awaited = self._awaited(
             call, QuestionKind.QUESTION, question.text, choices=question.choices
