@@ -18,10 +18,12 @@ import pytest
 from perdure.agents.chat.agent import ChatAgent
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.app.wiring.system import SystemClock
+from perdure.domain.ids import PrincipalId
 from perdure.domain.journal.model.usage import Usage
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.prompt import ModelRequest, PromptMessage, Role, TextBlock
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentSpent, AgentText, Stopped
+from perdure.engine.models.places import AgentPlaces
 from perdure.engine.models.reaching import Reaching
 from perdure.engine.models.roster import Seat
 from perdure.testkit.models.model_script import (
@@ -294,7 +296,9 @@ async def test_retries_end(stage: Stage) -> None:
     async with ModelServer(always(status(503, body=page))) as server:
         async with stage.agent(server.url) as agent:
             seat = Seat(name="helper", kind="chat", agent=agent, tools=CountingTools([]))
-            quest = Reaching(VirtualClock(is_eager=True)).quest([seat], tell)
+            places = AgentPlaces(lambda _: None)
+            reaching = Reaching(VirtualClock(is_eager=True), places)
+            quest = reaching.quest([seat], tell, places.visitor(PrincipalId("prn_1")))
             while await quest.next() is not None:
                 quest.ended(seat, stop_of(await events_of(agent)))
 

@@ -22,6 +22,7 @@ from perdure.domain.journal.events import (
     AttemptInterrupted,
     InterruptionAcknowledged,
     SteerTaken,
+    ToolCall,
     TurnSettled,
 )
 from perdure.domain.journal.model.usage import Usage
@@ -43,6 +44,7 @@ from perdure.ports.platform.adapter import ACCOUNT_WAIT, Effect, Post, Receipt, 
 from perdure.ports.records.history import Conversations
 from perdure.ports.turns.agent import Work
 from perdure.ports.turns.room import ContextRoom
+from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.ports.turns.turns import Claimed, TextPiece, TurnLease, Turns
 from perdure.ports.turns.wakes import Topic
 from perdure.store.drivers.sqlite import SqliteDriver
@@ -151,16 +153,24 @@ async def a_node(
     agent: ScriptedAgent | None = None,
     platform: ScriptedPlatform | None = None,
     limits: Limits | None = None,
+    concurrent: int | None = None,
+    tools: CountingTools | None = None,
     is_running: bool = True,
 ) -> AsyncIterator[Node]:
-    """Run a node. If it is not `is_running`, the test makes every step and moves the time
-    itself."""
+    """Run a node, whose agent takes `concurrent` calls at once. If it is not `is_running`, the test
+    makes every step and moves the time itself."""
     clock = clock or VirtualClock(is_eager=is_running)
     driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
     entropy = SeededEntropy(clock.now_ms())
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
     await store.open()
-    seat = Seat(name="main", kind="s", agent=agent or ScriptedAgent(), tools=CountingTools([]))
+    seat = Seat(
+        name="main",
+        kind="s",
+        agent=agent or ScriptedAgent(),
+        tools=tools or CountingTools([]),
+        concurrent=concurrent,
+    )
     dependencies = NodeDependencies(
         store=store,
         roster=Roster({"main": seat}),
@@ -246,6 +256,92 @@ async def test_one_person_never_has_all_the_slots_and_the_next_goes_to_who_has_t
         agent.ended |= {"bob 1", "cyd 0", "dan 0", *(f"ada {number}" for number in range(20))}
         await until(lambda: len(agent.asked) == 24 and not agent.open)
         assert [text for text in agent.asked if "ada" in text] == [f"ada {n}" for n in range(20)]
+
+
+async def test_an_agent_is_called_by_as_many_turns_at_once_as_it_allows(tmp_path: Path) -> None:
+    agent = Patient()
+    async with a_node(tmp_path, agent=agent, concurrent=2) as node:
+        people = ("ada", "bob", "ada", "bob", "ada")
+        accepted = [await node.hears(f"{n}", who=who) for n, who in enumerate(people)]
+        await until(lambda: agent.open == 2 and node.parts.turns.running == 5)
+
+        agent.go_on.set()
+
+        await node.is_settled(*accepted)
+    assert (agent.most, len(agent.requests)) == (2, 5)
+
+
+async def test_a_person_with_many_turns_leaves_a_place_at_the_agent_to_others(
+    tmp_path: Path,
+) -> None:
+    agent = InTurn()
+    async with a_node(tmp_path, agent=agent, concurrent=2) as node:
+        for number in range(3):
+            await node.hears(f"ada {number}", who="ada")
+        await until(lambda: node.parts.turns.running == 3)
+        await node.hears("bob 0", who="bob")
+        await until(lambda: agent.asked == ["ada 0", "bob 0"])
+
+        agent.ended |= {"bob 0", *(f"ada {number}" for number in range(3))}
+
+        await until(lambda: len(agent.asked) == 4 and not agent.open)
+
+
+async def test_a_turn_that_is_stopped_while_it_waits_for_a_place_makes_no_call(
+    tmp_path: Path,
+) -> None:
+    agent = Patient()
+    async with a_node(tmp_path, agent=agent, concurrent=1) as node:
+        first, second, third = [await node.hears(f"{n}") for n in range(3)]
+        await until(lambda: agent.open == 1 and node.parts.turns.running == 3)
+        await node.hears("1", text="instead", busy=Busy.INTERRUPT)
+        assert await node.outcome(second) == "superseded"
+        agent.go_on.set()
+
+        await node.is_settled(first, third)
+        await until(lambda: len(agent.requests) == 3 and not agent.open)
+    assert [said(each) for each in agent.requests] == ["0", "2", "instead"]
+
+
+class HeldTool(CountingTools):
+    """Ends no call before `go_on`."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.go_on = asyncio.Event()
+
+    async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
+        result = await super().call(call, caller)
+        await self.go_on.wait()
+        return result
+
+
+async def test_a_turn_has_no_place_at_the_agent_while_its_tools_run(tmp_path: Path) -> None:
+    agent, tools = ScriptedAgent(), HeldTool()
+    async with a_node(tmp_path, agent=agent, tools=tools, concurrent=1) as node:
+        slow = await node.hears("1", text="tool look")
+        await until(lambda: len(tools.ran) == 1)
+
+        quick = await node.hears("2")
+        await node.is_settled(quick)
+        tools.go_on.set()
+
+        await node.is_settled(slow)
+
+
+async def test_a_drain_does_not_wait_for_turns_that_wait_for_a_place(tmp_path: Path) -> None:
+    agent, after = Patient(), ScriptedAgent()
+    limits = Limits(drain_timeout_s=5, has_titles=False)
+    async with a_node(tmp_path, agent=agent, limits=limits, concurrent=1) as node:
+        turns = [await node.hears(f"{n}") for n in range(3)]
+        await until(lambda: agent.open == 1 and node.parts.turns.running == 3)
+        ending = asyncio.ensure_future(node.parts.gateway.drain())
+        await until(lambda: node.parts.turns.running == 1)
+        agent.go_on.set()
+        await ending
+        assert len(agent.requests) == 1
+    async with a_node(tmp_path, agent=after) as node:
+        await node.is_settled(*turns)
 
 
 async def test_a_turn_whose_claim_was_not_heard_of_is_answered(

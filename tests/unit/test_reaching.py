@@ -11,9 +11,11 @@ from itertools import pairwise
 
 import pytest
 
+from perdure.domain.ids import PrincipalId
 from perdure.domain.journal.model.reach import AT_ONCE
 from perdure.domain.outcomes import StopReason
 from perdure.domain.turn.stream import AgentText, Stopped
+from perdure.engine.models.places import AgentPlaces, Visitor
 from perdure.engine.models.reaching import TELL_AFTER_S, Reaching, reach_after
 from perdure.engine.models.roster import Seat
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
@@ -50,10 +52,15 @@ class Provider:
     """Answers each call by what holds at that instant. `calls` are the instants of all calls."""
 
     def __init__(
-        self, clock: VirtualClock, reply: Callable[[float], Stopped] = lambda _: DONE
+        self,
+        clock: VirtualClock,
+        reply: Callable[[float], Stopped] = lambda _: DONE,
+        *,
+        takes_s: float = 0,
     ) -> None:
         self.clock = clock
         self.reply = reply
+        self.takes_s = takes_s
         self.calls: list[float] = []
 
     def ask(self) -> Stopped:
@@ -79,13 +86,17 @@ class World:
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        self.reaching = Reaching(self.clock)
+        self.most: dict[str, int] = {}
+        self.reaching = Reaching(self.clock, AgentPlaces(self.most.get))
         self.ended: list[tuple[int, str, float]] = []
         self.told: list[int] = []
         self.tasks: list[asyncio.Task[None]] = []
 
     def now(self) -> float:
         return self.clock.monotonic_s()
+
+    def anybody(self) -> Visitor:
+        return self.reaching.places.visitor(PrincipalId("prn_1"))
 
     def turn(self, number: int, *providers: tuple[Seat, Provider]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._turn(number, *providers))
@@ -97,16 +108,17 @@ class World:
             self.told.append(number)
 
         by_name = {seat.name: provider for seat, provider in providers}
-        quest = self.reaching.quest([seat for seat, _ in providers], tell)
+        quest = self.reaching.quest([seat for seat, _ in providers], tell, self.anybody())
         outcome = "unasked"
         while (seat := await quest.next()) is not None:
             stopped = by_name[seat.name].ask()
-            await asyncio.sleep(0)
+            await self.clock.sleep(by_name[seat.name].takes_s)
             quest.hears(seat, stopped)
             outcome = seat.name if stopped.reason.is_finish else "failed"
             if stopped.reason.is_finish:
                 break
             quest.ended(seat, stopped)
+        quest.over()
         self.ended.append((number, outcome, self.now()))
 
     async def pass_time(self, seconds: float, step_s: float = 0.01) -> None:
@@ -179,7 +191,7 @@ async def test_a_server_that_is_slow_to_fail_is_not_asked_after_the_time_is_up(
     world: World,
 ) -> None:
     seat = seat_of("main", patience_s=10)
-    quest = world.reaching.quest([seat], _silent)
+    quest = world.reaching.quest([seat], _silent, world.anybody())
     ends: list[float] = []
 
     async def try_for_long() -> None:
@@ -281,7 +293,7 @@ async def test_a_failure_that_would_come_again_is_not_had_by_every_turn(
 
 async def test_calls_that_fail_together_count_once(world: World) -> None:
     seat = seat_of("main")
-    quests = [world.reaching.quest([seat], _silent) for _ in range(50)]
+    quests = [world.reaching.quest([seat], _silent, world.anybody()) for _ in range(50)]
     for quest in quests:
         assert await quest.next() is seat
     await world.pass_time(1)
@@ -297,12 +309,14 @@ async def test_calls_that_fail_together_count_once(world: World) -> None:
 @pytest.mark.parametrize("failure", [AWAY, WRONG], ids=["away", "wrong"])
 async def test_one_turn_finds_out_whether_an_agent_is_back(world: World, failure: Stopped) -> None:
     main, spare = seat_of("main"), seat_of("spare")
-    first = world.reaching.quest([main, spare], _silent)
+    first = world.reaching.quest([main, spare], _silent, world.anybody())
     assert await first.next() is main
     first.ended(main, failure)
     await world.pass_time(6)
 
-    seats = [await world.reaching.quest([main, spare], _silent).next() for _ in range(5)]
+    seats = [
+        await world.reaching.quest([main, spare], _silent, world.anybody()).next() for _ in range(5)
+    ]
     assert seats == [main, spare, spare, spare, spare]
 
 
@@ -334,13 +348,13 @@ async def test_a_call_that_hangs_does_not_keep_the_others_waiting_for_ever(world
     # A slow model says nothing for a while after it is back. The others must not fail because of
     # that.
     seat = seat_of("main", patience_s=20)
-    first = world.reaching.quest([seat], _silent)
+    first = world.reaching.quest([seat], _silent, world.anybody())
     assert await first.next() is seat
     first.ended(seat, AWAY)
     went: list[Seat | None] = []
 
     async def hang() -> None:
-        went.append(await world.reaching.quest([seat], _silent).next())
+        went.append(await world.reaching.quest([seat], _silent, world.anybody()).next())
 
     world.tasks += [asyncio.ensure_future(hang()) for _ in range(12)]
     await world.pass_time(3)
@@ -466,7 +480,7 @@ async def test_one_who_leaves_the_line_makes_room(world: World) -> None:
 
 async def test_what_it_took_is_told_in_the_order_of_asking(world: World) -> None:
     main, spare = seat_of("main"), seat_of("spare")
-    quest = world.reaching.quest([main, spare], _silent)
+    quest = world.reaching.quest([main, spare], _silent, world.anybody())
     assert await quest.next() is main
     quest.ended(main, AWAY)
     assert await quest.next() is spare
@@ -541,3 +555,47 @@ async def test_a_call_that_we_could_not_make_says_nothing_about_the_agent(world:
     assert [outcome for _, outcome, _ in world.ended] == ["failed"]
     # The time without a descriptor did not count against the agent's patience.
     assert world.ended[0][2] > 60
+
+
+async def test_the_wait_for_a_place_does_not_use_up_the_patience(world: World) -> None:
+    seat = seat_of("main", patience_s=10)
+    world.most["main"] = 1
+    provider = Provider(world.clock, lambda now: AWAY if now < 32 else DONE, takes_s=6)
+    for number in range(5):
+        world.turn(number, (seat, Provider(world.clock, takes_s=6)))
+    world.turn(5, (seat, provider))
+    await world.pass_time(60, 0.05)
+
+    assert provider.calls[0] >= 30
+    assert world.answered == [0, 1, 2, 3, 4, 5]
+
+
+async def test_calls_that_waited_for_a_place_respect_a_limit_that_came_meanwhile(
+    world: World,
+) -> None:
+    seat = seat_of("main")
+    world.most["main"] = 2
+    provider = Provider(
+        world.clock, lambda now: limited(20) if 1 <= now < 20 else DONE, takes_s=0.9
+    )
+    for number in range(20):
+        world.turn(number, (seat, provider))
+    await world.pass_time(59, 0.05)
+
+    refused = [at for at in provider.calls if 1 <= at < 20]
+    assert len(refused) <= 4, "only calls that were under way were refused"
+    assert sorted(world.answered) == list(range(20))
+
+
+async def test_where_another_agent_stands_in_nobody_waits_for_a_place_at_one_that_is_away(
+    world: World,
+) -> None:
+    main, spare = seat_of("main"), seat_of("spare")
+    world.most["main"] = 1
+    primary = Provider(world.clock, lambda _: AWAY, takes_s=2)
+    for number in range(10):
+        world.turn(number, (main, primary), (spare, Provider(world.clock)))
+    await world.pass_time(4)
+
+    assert len(world.answered) == 10
+    assert len(primary.calls) == 1

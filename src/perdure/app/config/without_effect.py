@@ -22,5 +22,3 @@ def settings_without_effect(config: Config) -> Iterator[str]:
         for tool in dict.fromkeys(agent.tools):
             if tool not in TOOLS and not tool.startswith(MCP):
                 yield f"[agents.{name}] tools {in_quotes(tool)}"
-        if agent.concurrent:
-            yield f"[agents.{name}] concurrent"

@@ -216,6 +216,7 @@ def _seat(name: str, config: AgentConfig, clock: Clock, outgoing: Outgoing) -> S
         instructions=config.instructions,
         fallbacks=config.fallbacks,
         patience_s=config.patience_s,
+        concurrent=config.concurrent,
         account=_account(config),
         tariff=tariff_of(config),
         context_tokens=config.context_tokens,

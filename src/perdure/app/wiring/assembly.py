@@ -30,6 +30,7 @@ from perdure.engine.inbound.inlet import AccountInlet, Care
 from perdure.engine.inbound.patient_fetcher import PatientFetcher
 from perdure.engine.inbound.receivers import PlatformReceiver, Receivers
 from perdure.engine.models.budget import Budgets
+from perdure.engine.models.places import AgentPlaces
 from perdure.engine.models.prompts import Prompts
 from perdure.engine.models.reaching import Reaching
 from perdure.engine.models.roster import Roster
@@ -341,7 +342,7 @@ def _services(dependencies: NodeDependencies, common: Common) -> RunnerServices:
         personas=lambda: dependencies.personas,
         zone=dependencies.zone,
     )
-    reaching = Reaching(clock)
+    reaching = Reaching(clock, AgentPlaces(dependencies.roster.places))
     dependencies.roster.when_gone(common.windows.forget_agent)
     dependencies.roster.when_gone(reaching.forget)
     return RunnerServices(

@@ -13,9 +13,12 @@ while nobody has seen anything of an answer:
   account. No call is made before the time that the server named. Then the line is let through
   evenly, over as long a time as the server had asked for, in the order in which the turns came; new
   turns go to its end. Another 429 halves the rate, and time without one lets it grow.
+- An agent may take only so many calls at once (`places.py`). A call that the lines have let through
+  waits for a place last of all, and goes back to the lines if the agent has failed meanwhile.
 
 A call that could not be made because this process has no file descriptor left says nothing about
-any agent. It is repeated until it can be made, and that time does not count as waiting.
+any agent. It is repeated until it can be made. That time does not count as waiting, and neither
+does the time until there is a place.
 
 All of this is in memory. If the process dies, the next one finds out again.
 """
@@ -30,6 +33,7 @@ from typing import Final, Protocol
 from perdure.domain.journal.model.reach import Missed, Reach
 from perdure.domain.outcomes import StopReason
 from perdure.domain.turn.stream import AgentEvent, AgentSpent, Stopped
+from perdure.engine.models.places import AgentPlaces, Visitor
 from perdure.engine.models.resting import TOO_MANY, AccountLimit, AgentRest
 from perdure.engine.models.roster import Seat
 from perdure.engine.models.waiting_line import WaitingLine
@@ -60,16 +64,18 @@ class _RetryWait(Protocol):
 class Reaching:
     """Holds what is known about reaching the agents of this node."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, places: AgentPlaces) -> None:
         self.clock = clock
+        self.places = places
         self._orders = count()
         self._rests: dict[Agent, AgentRest] = {}
         self._limits: dict[str, AccountLimit] = {}
 
-    def quest(self, seats: Sequence[Seat], tell: _TellStopped) -> "Quest":
+    def quest(self, seats: Sequence[Seat], tell: _TellStopped, visitor: Visitor) -> "Quest":
         """Begin the search for an agent that answers one model call. `tell` is called once, with
-        why an agent did not answer, if the search takes longer than `TELL_AFTER_S`."""
-        return Quest(self, seats, tell, order=next(self._orders))
+        why an agent did not answer, if the search takes longer than `TELL_AFTER_S`. The `visitor`
+        takes the place at the agent."""
+        return Quest(self, seats, tell, visitor, order=next(self._orders))
 
     def rest(self, seat: Seat) -> AgentRest:
         """Return what is known about the seat's agent."""
@@ -94,12 +100,18 @@ class Quest:
 
     The caller asks `next` for a seat, makes the call, passes its events to `hears`, and reports it
     to `ended` if nobody has seen anything of an answer. It repeats this until it has an answer, or
-    until `next` returns None. `missed` holds the seats that did not answer, and why: they failed,
-    or others have found that they do not answer now.
+    until `next` returns None, and then says `over`. `missed` holds the seats that did not answer,
+    and why: they failed, or others have found that they do not answer now.
     """
 
     def __init__(
-        self, reaching: Reaching, seats: Sequence[Seat], tell: _TellStopped, *, order: int
+        self,
+        reaching: Reaching,
+        seats: Sequence[Seat],
+        tell: _TellStopped,
+        visitor: Visitor,
+        *,
+        order: int,
     ) -> None:
         assert seats
         self._reaching = reaching
@@ -108,6 +120,7 @@ class Quest:
         # A turn with one agent has no other to ask, and waits for that one.
         self._others = list(seats) if len(seats) > 1 else []
         self._tell = tell
+        self._visitor = visitor
         self._order = order
         self.patience_s = seats[0].patience_s
         self._began_at = self._clock.monotonic_s()
@@ -141,13 +154,43 @@ class Quest:
     async def next(self) -> Seat | None:
         """Return the seat to ask now, after waiting for it if necessary. Returns None if there is
         no seat left that can be asked in time."""
-        seat = await self._unasked_yet() or await self._other() or await self._waited_for()
+        self._visitor.leave()
+        seat = await self._let_through()
+        while seat is not None and not await self._has_entered(seat):
+            seat = await self._let_through()
         if seat is not None:
             self._sent_at = self._clock.monotonic_s()
             self._tries[seat.name] += 1
             self._is_heard = False
             self._reaching.rest(seat).asks()
         return seat
+
+    def over(self) -> None:
+        """End the search. The place at the agent is free for another call."""
+        self._visitor.leave()
+
+    async def _let_through(self) -> Seat | None:
+        return await self._unasked_yet() or await self._other() or await self._waited_for()
+
+    async def _has_entered(self, seat: Seat) -> bool:
+        """Take a place at the seat's agent. Returns False, without a place, if that took a wait in
+        which the agent has failed for others: the call must wait with them then."""
+        since = self._clock.monotonic_s()
+        self.is_waiting = True
+        try:
+            has_waited = await self._visitor.enter(seat.name)
+        finally:
+            self.is_waiting = False
+        if not has_waited:
+            return True
+        # The wait for a place does not use up the turn's patience.
+        self._began_at += self._clock.monotonic_s() - since
+        is_away = self._reaching.rest(seat).is_away_since(since)
+        if not is_away and not self._reaching.limit(seat).is_refused_since(since):
+            return True
+        self._visitor.leave()
+        self._note_known(seat)
+        return False
 
     def hears(self, seat: Seat, event: AgentEvent) -> None:
         """Note that the seat's agent answers, at the first event that shows it."""

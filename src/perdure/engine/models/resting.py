@@ -62,6 +62,10 @@ class AgentRest:
         if self._failures:
             self._rests_until = self._asked_at + self._rest_s()
 
+    def is_away_since(self, instant: float) -> bool:
+        """Tell whether the agent is away for everybody, and has failed at this instant or later."""
+        return self._is_away and self._failed_at >= instant
+
     @property
     def may_be_asked_at_last(self) -> bool:
         """Tell whether a search whose time is up may ask once more: no call was made just now, and
@@ -156,6 +160,10 @@ class AccountLimit:
         self._wait_s = max(stopped.retry_after_s or own_s, _FIRST_WAIT_S)
         self._held_until = max(self._held_until, now + self._wait_s)
         self.line.hold_until(self._held_until)
+
+    def is_refused_since(self, instant: float) -> bool:
+        """Tell whether the account has refused a call at this instant or later."""
+        return self._refused_at >= instant
 
     def reached(self, *, sent_at: float) -> None:
         """Note that a call got through. If it was sent after the last refusal, the wait is over,

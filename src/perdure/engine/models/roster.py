@@ -25,10 +25,11 @@ _ANSWER_TOKENS: Final = 8192
 
 class Seat(msgspec.Struct, frozen=True, kw_only=True):
     """Holds an agent with its configuration. `patience_s` is how long a turn waits for the agent
-    while it is away; `account` is the same for agents that share a limit at a provider. `window` is
-    the size of the model's window as its server has named it, or 0; a smaller window than the
-    configured one takes its place in `context_tokens`. `missing_tools` are those that it could have
-    and does not, as people are told of them."""
+    while it is away; `concurrent` is how many calls it takes at once; `account` is the same for
+    agents that share a limit at a provider. `window` is the size of the model's window as its
+    server has named it, or 0; a smaller window than the configured one takes its place in
+    `context_tokens`. `missing_tools` are those that it could have and does not, as people are told
+    of them."""
 
     name: str
     kind: str
@@ -42,6 +43,7 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str = ""
     fallbacks: tuple[str, ...] = ()
     patience_s: float = 60.0
+    concurrent: int | None = None
     account: str = ""
     tariff: Tariff = Tariff()
     has_memory: bool = False
@@ -149,6 +151,11 @@ class Roster:
         """Take over the windows that servers have named: agent, model and tokens of each."""
         self._windows.update({(agent, model): tokens for agent, model, tokens in windows})
         self._seats = self._fitted()
+
+    def places(self, name: str) -> int | None:
+        """Return how many calls an agent takes at once, or None if that is not bounded."""
+        seat = self._seats.get(name)
+        return seat.concurrent if seat else None
 
     def window(self, seat: Seat) -> int:
         """Return the window that the server of this seat's model has named, or 0."""

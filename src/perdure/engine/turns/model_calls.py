@@ -111,6 +111,7 @@ class ModelCalls:
         self._thinks = thinks
         self._prepared: tuple[str, int] | None = None
         self._quest: Quest | None = None
+        self._visitor = services.reaching.places.visitor(claimed.principal)
         self._room = room_left(services.limits.bounds, claimed.events)
         untold = claimed.telling.interruptions
         self._acknowledgements = tuple(acknowledgements(ledger.lease.turn, untold))
@@ -162,7 +163,8 @@ class ModelCalls:
         an agent ends the search, because room is made for it. `call` is what is done with one agent
         instead of asking it for the turn's answer."""
         makes_room = call is not None or room_sought(self._ledger.facts) is None
-        quest = self._quest = self._services.reaching.quest(seats, self._tell_of_wait)
+        reaching = self._services.reaching
+        quest = self._quest = reaching.quest(seats, self._tell_of_wait, self._visitor)
         step: ModelStep | None = None
         refused: ModelStep | None = None
         try:
@@ -182,6 +184,7 @@ class ModelCalls:
                     refused = refused or step
                     quest.refused()
         finally:
+            quest.over()
             # Also if the time limit cancels this: the settlement that follows reports the reach.
             self.reach = reach_after(self.reach, quest, step.stopped if step else None)
         if step is not None:
