@@ -13,6 +13,7 @@ from typing import Any
 import acp
 from acp.client.connection import ClientSideConnection
 from acp.schema import (
+    AcceptElicitationResponse,
     AllowedOutcome,
     CreateTerminalResponse,
     DeniedOutcome,
@@ -36,6 +37,7 @@ class Person:
     def __init__(self) -> None:
         self.updates: dict[str, list[Any]] = {}
         self.asked: list[tuple[str, Any]] = []
+        self.forms: list[Any] = []
         self.choice = ""
         self.release = asyncio.Event()
         self._changed = asyncio.Event()
@@ -55,6 +57,12 @@ class Person:
         (taken,) = [each for each in options if self.choice in {each.kind, each.option_id}]
         outcome = AllowedOutcome(outcome="selected", option_id=taken.option_id)
         return RequestPermissionResponse(outcome=outcome)
+
+    async def create_elicitation(
+        self, message: str, mode: Any, **kw: Any
+    ) -> AcceptElicitationResponse:
+        self.forms.append(mode)
+        return AcceptElicitationResponse(action="accept", content={"answer": self.choice})
 
     async def read_text_file(self, session_id: str, path: str, **kw: Any) -> ReadTextFileResponse:
         return ReadTextFileResponse(content=f"content of {path}")
@@ -109,6 +117,7 @@ class Spoken:
             self.person,  # type: ignore[arg-type]
             self.writer,
             self.reader,
+            use_unstable_protocol=True,
         )
 
     async def greet(self) -> InitializeResponse:

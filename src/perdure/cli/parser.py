@@ -114,6 +114,15 @@ def _add_node(verbs: Verbs) -> None:
         metavar="NAME",
         help="the name of the conversation",
     )
+    text = "Let an editor talk in conversations, over the Agent Client Protocol."
+    editor = verbs.add("acp", text, runs.serve_editor, example="perdure acp work")
+    editor.add_argument(
+        "name",
+        nargs="?",
+        default="",
+        metavar="NAME",
+        help="the conversation that new sessions continue (each has one of its own)",
+    )
     verbs.add("status", "Show running turns, queues and the health of platforms.", runs.status)
     verbs.add(
         "stop",

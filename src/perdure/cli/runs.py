@@ -62,6 +62,12 @@ def chat(arguments: Arguments) -> NoReturn:
     conduct(partial(chat, arguments.home, name=arguments.name, is_json=arguments.json))
 
 
+def serve_editor(arguments: Arguments) -> NoReturn:
+    from perdure.cli.editing import serve_editor
+
+    _ask(arguments, partial(serve_editor, name=arguments.name))
+
+
 def status(arguments: Arguments) -> NoReturn:
     from perdure.cli.verbs import control
 

@@ -145,6 +145,18 @@ class NodeClient:
         target = _target(endpoint.path, *names, **given)
         return await self._ask(endpoint.gives, target, method=endpoint.method, body=body)
 
+    async def upload(self, data: bytes, *, mime: str, name: str) -> wire.MediaOut:
+        """Store a file for the holder of the token. Raises `Ambiguous` if the connection breaks; a
+        repeat may store it twice."""
+        request = local_http.HttpRequest(
+            method="POST",
+            target="/api/media",
+            headers={**self._headers, "X-Filename": _quoted(name)},
+            body=data,
+            mime=mime,
+        )
+        return await self._sent(wire.MediaOut, request, timeout_s=ANSWER_S)
+
     async def watch(
         self, conversation: str, *, after: str | None
     ) -> AsyncGenerator[tuple[str, News], None]:
@@ -179,12 +191,17 @@ class NodeClient:
         body: object = None,
         timeout_s: float = ANSWER_S,
     ) -> T:
-        """Make one request, and decode its answer. Raises the node's own error if it refuses,
-        `Transient` if it cannot be reached, and `Ambiguous` if the request may have arrived."""
         data = None if body is None else msgspec.json.encode(body)
         request = local_http.HttpRequest(
             method=method, target=path, headers=self._headers, body=data
         )
+        return await self._sent(shape, request, timeout_s=timeout_s)
+
+    async def _sent(
+        self, shape: type[T], request: local_http.HttpRequest, *, timeout_s: float
+    ) -> T:
+        """Make one request, and decode its answer. Raises the node's own error if it refuses,
+        `Transient` if it cannot be reached, and `Ambiguous` if the request may have arrived."""
         try:
             async with time_limit(timeout_s), local_http.asked(self._way(), request) as answer:
                 status, raw = answer.status, await answer.whole(bytes_max=ANSWER_BYTES_MAX)

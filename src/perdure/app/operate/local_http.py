@@ -40,18 +40,20 @@ class UnreadableAnswer(ValueError):
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds one request. `target` is the path with its query, already encoded."""
+    """Holds one request. `target` is the path with its query, already encoded; `mime` is the type
+    of the body."""
 
     method: str = "GET"
     target: str
     headers: Mapping[str, str] = {}
     body: bytes | None = None
+    mime: str = "application/json"
 
     def encoded(self) -> bytes:
         """Return the bytes to send. Raises `ValueError` if a header contains a line break."""
         headers = {"Host": "localhost", "Connection": "close", **self.headers}
         if self.body is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = self.mime
         if self.body is not None or self.method == "POST":
             headers["Content-Length"] = str(len(self.body or b""))
         lines = [f"{name}: {text}" for name, text in headers.items()]

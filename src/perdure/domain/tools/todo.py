@@ -36,9 +36,28 @@ _MARKS: Final = {
 }
 
 
+_HEAD: Final = "📋 **To do**"
+
+
 def todo_text(items: tuple[TodoItem, ...]) -> str:
     """Return the list as people are shown it, as markdown."""
     done = sum(each.state is TodoState.DONE for each in items)
-    head = f"📋 **To do** ({done} of {len(items)} done)" if items else "📋 **To do**: nothing"
+    head = f"{_HEAD} ({done} of {len(items)} done)" if items else f"{_HEAD}: nothing"
     lines = [f"- {_MARKS[each.state]} {without_disguise(each.text)}" for each in items]
     return "\n".join([head, *lines])
+
+
+def todo_items(text: str) -> tuple[TodoItem, ...] | None:
+    """Return the list that people were shown by `todo_text`, or None if the text shows none."""
+    head, *lines = text.split("\n")
+    if not head.startswith(_HEAD):
+        return None
+    items = list[TodoItem]()
+    for line in lines:
+        state = next((each for each in TodoState if line.startswith(f"- {_MARKS[each]} ")), None)
+        if state is not None:
+            items.append(TodoItem(text=line.removeprefix(f"- {_MARKS[state]} "), state=state))
+        elif items:
+            longer = f"{items[-1].text}\n{line}"
+            items[-1] = msgspec.structs.replace(items[-1], text=longer)
+    return tuple(items)

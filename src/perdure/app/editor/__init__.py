@@ -1,0 +1,1 @@
+"""Lets editors talk in Perdure's conversations, over the Agent Client Protocol (`perdure acp`)."""
