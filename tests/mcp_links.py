@@ -11,7 +11,14 @@ from perdure.ports.system.children import ChildProgram
 from perdure.ports.system.outgoing import DIRECT
 from perdure.testkit.peers.mcp.hostile_mcp import HostileMcp, Mischief
 from perdure.tools.mcp.connecting import connect_address, connect_program
-from perdure.tools.mcp.link import InputNeeded, LinkTerms, ServerAnswer, ServerLink, WordsPiece
+from perdure.tools.mcp.link import (
+    InputNeeded,
+    LinkTerms,
+    Sampler,
+    ServerAnswer,
+    ServerLink,
+    WordsPiece,
+)
 
 Kind = Literal["stdio", "modern", "http"]
 KINDS: tuple[Kind, ...] = ("stdio", "modern", "http")
@@ -62,16 +69,20 @@ def unheard(words: str) -> None:
     """Listen to no progress."""
 
 
-async def answer_of(link: ServerLink, tool: str, **arguments: Any) -> ServerAnswer:
+async def answer_of(
+    link: ServerLink, tool: str, *, sampler: Sampler | None = None, **arguments: Any
+) -> ServerAnswer:
     """Call a tool, and return its answer."""
-    answer = await link.call(f"call-{tool}", tool, arguments, report=unheard)
+    answer = await link.call(f"call-{tool}", tool, arguments, report=unheard, sampler=sampler)
     assert isinstance(answer, ServerAnswer)
     return answer
 
 
-async def said(link: ServerLink, tool: str, **arguments: Any) -> str:
+async def said(
+    link: ServerLink, tool: str, *, sampler: Sampler | None = None, **arguments: Any
+) -> str:
     """Call a tool, and return its text."""
-    return text_of(await answer_of(link, tool, **arguments))
+    return text_of(await answer_of(link, tool, sampler=sampler, **arguments))
 
 
 def text_of(answer: ServerAnswer | InputNeeded) -> str:

@@ -13,7 +13,13 @@ from perdure.app.children.children import LaunchedChildren
 from perdure.domain.errors import Ambiguous, Rejected
 from perdure.testkit.peers.fixtures import NewPeer
 from perdure.testkit.peers.mcp.hostile_mcp import Mischief
-from perdure.tools.mcp.link import InputGiven, InputNeeded, ServerAnswer, ServerLink
+from perdure.tools.mcp.link import (
+    InputGiven,
+    InputNeeded,
+    Sampler,
+    ServerAnswer,
+    ServerLink,
+)
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 handshake = pytest.mark.parametrize("kind", ["stdio", "http"])
@@ -160,8 +166,8 @@ async def test_a_model_is_asked_only_where_that_is_allowed(links: Links, kind: K
         content = {"type": "text", "text": "thought"}
         return {"role": "assistant", "content": content, "model": "m", "stopReason": "endTurn"}
 
-    async with links(kind, sampler=sampler) as link:
-        thought = json.loads(await said(link, "sample", prompt="?"))
+    async with links(kind, can_sample=True) as link:
+        thought = json.loads(await said(link, "sample", sampler=sampler, prompt="?"))
     async with links(kind) as link:
         if kind == "modern":
             with pytest.raises(Rejected, match="not allowed; the call was not made"):
@@ -180,13 +186,63 @@ async def test_a_sampler_may_refuse(links: Links, kind: Kind) -> None:
     async def sampler(request: dict[str, Any], /) -> dict[str, Any]:
         raise Rejected("no words are left for today")
 
-    async with links(kind, sampler=sampler) as link:
+    async with links(kind, can_sample=True) as link:
         if kind == "modern":
             with pytest.raises(Rejected, match="no words are left"):
-                await said(link, "sample", prompt="?")
+                await said(link, "sample", sampler=sampler, prompt="?")
         else:
-            refused = json.loads(await said(link, "sample", prompt="?"))
+            refused = json.loads(await said(link, "sample", sampler=sampler, prompt="?"))
             assert refused["error"]["message"] == "no words are left for today"
+
+
+@handshake
+async def test_no_model_is_asked_for_another_call_than_the_one_that_is_known(
+    links: Links, kind: Kind, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def sampler_of(person: str) -> Sampler:
+        async def sampler(request: dict[str, Any], /) -> dict[str, Any]:
+            asked.append(person)
+            content = {"type": "text", "text": f"for {person}"}
+            return {"role": "assistant", "content": content, "model": "m"}
+
+        return sampler
+
+    async with links(kind, can_sample=True, calls=tmp_path / "calls") as link:
+        held = asyncio.ensure_future(
+            said(link, "hold", sampler=sampler_of("ada"), path=str(tmp_path / "go"))
+        )
+        await until(lambda: bool(Mischief(calls=tmp_path / "calls").ran()))
+        told = json.loads(await said(link, "sample", sampler=sampler_of("bob"), prompt="?"))
+        (tmp_path / "go").touch()
+        assert await held == "released"
+        alone = json.loads(await said(link, "sample", sampler=sampler_of("eve"), prompt="?"))
+    if kind == "stdio":
+        # Nothing tells which of the two calls the server means.
+        assert "exactly one call" in told["error"]["message"]
+        assert asked == ["eve"]
+    else:
+        assert told["content"]["text"] == "for bob"
+        assert asked == ["bob", "eve"]
+    assert alone["content"]["text"] == "for eve"
+
+
+@handshake
+async def test_no_model_is_asked_while_a_call_waits_for_its_person(
+    links: Links, kind: Kind
+) -> None:
+    async def sampler(request: dict[str, Any], /) -> dict[str, Any]:
+        raise AssertionError("nobody pays for this")
+
+    async with links(kind, can_sample=True) as link:
+        arguments = {"message": "Which?"}
+        needed = await link.call(
+            "call-1", "ask_and_sample", arguments, report=unheard, sampler=sampler
+        )
+        assert isinstance(needed, InputNeeded)
+        answer = await resumed(link, accept(needed, colour="red"), "ask_and_sample", **arguments)
+    assert "exactly one call" in text_of(answer)
 
 
 @every_kind

@@ -67,8 +67,8 @@ async def test_a_modern_server_may_ask_a_model_and_learns_no_folders(
     async def sampler(request: dict[str, Any], /) -> dict[str, Any]:
         return {"role": "assistant", "content": {"type": "text", "text": "hm"}, "model": "m"}
 
-    link = await connected(server, sampler=sampler)
-    assert await said(link, "think") == "hm"
+    link = await connected(server, can_sample=True)
+    assert await said(link, "think", sampler=sampler) == "hm"
     await link.close()
     link = await connected(server)
     with pytest.raises(Rejected):

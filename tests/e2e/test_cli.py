@@ -821,13 +821,11 @@ async def test_settings_without_effect_are_named_at_the_start(
 ) -> None:
     gateway = await gateway_factory(
         toml='[agents.main]\nkind = "demo"\ntools = ["memory", "send"]\n'
-        '[tools.mcp.time]\ncommand = ["x"]\nsampling = true\n'
         "[retention]\nclosed_days = 1\n"
     )
 
     for setting in (
         '[agents.main] tools "send"',
-        "[tools.mcp.time] sampling",
         "[retention] closed_days",
     ):
         assert gateway.output.count(f"{setting} has no effect in this version") == 1

@@ -367,6 +367,41 @@ def sample(call: Call) -> Result:
     return call.ask("sampling/createMessage", params)
 
 
+@tool(message="string")
+def ask_and_sample(call: Call) -> Result:
+    """Ask the person, and the client's model at the same time; return what the model answers."""
+    call.ran()
+    threading.Thread(target=ask, args=(call,), daemon=True).start()
+    time.sleep(0.2)
+    content = {"type": "text", "text": "?"}
+    params = {"messages": [{"role": "user", "content": content}], "maxTokens": 100}
+    return text(json.dumps(call.connection.ask("sampling/createMessage", params, call)))
+
+
+@tool(times="integer", bytes="integer")
+def sample_much(call: Call) -> Result:
+    """Ask the client's model so often at once, with so many bytes each time, and return what it
+    answers."""
+    call.ran()
+    content = {"type": "text", "text": "x" * int(call.arguments["bytes"])}
+    params = {"messages": [{"role": "user", "content": content}], "maxTokens": 100}
+    answers: SimpleQueue[Any] = SimpleQueue()
+
+    def ask_once() -> None:
+        answers.put(call.connection.ask("sampling/createMessage", params, call))
+
+    for _ in range(int(call.arguments["times"])):
+        threading.Thread(target=ask_once, daemon=True).start()
+    return text(json.dumps([answers.get() for _ in range(int(call.arguments["times"]))]))
+
+
+@tool(prompt="string")
+def sample_and_leave(call: Call) -> Result:
+    """Ask the client's model, and end without waiting for the answer."""
+    threading.Thread(target=sample, args=(call,), daemon=True).start()
+    return text("left")
+
+
 @tool(READS)
 def roots(call: Call) -> Result:
     """Ask the client for its roots, and return them."""

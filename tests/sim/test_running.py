@@ -181,6 +181,7 @@ async def test_a_tool_works_for_the_one_who_asked_and_knows_who_reads_along(
             is_shared=True,
             can_ask=True,
             report=caller.report,
+            ask_model=caller.ask_model,
         )
         assert caller.turn == asked.turn
 

@@ -16,6 +16,7 @@ class Unlinked:
     """Stands for a server that is never called."""
 
     name = "peer"
+    may_sample = False
 
     async def use(
         self,

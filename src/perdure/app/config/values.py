@@ -191,7 +191,7 @@ class McpServer(Section, frozen=True, kw_only=True):
     appended to `command`. `tools` are names or globs of the tools to take; one that begins with !
     is left out. `repeat` says of all tools, or of those that a glob names, whether a call may be
     made twice. A `shared` server serves all people over one connection; otherwise each person has
-    one of their own. With `sampling` it may ask the agent's model for words."""
+    one of their own. With `sampling` it may ask the model of the agent that calls it for words."""
 
     command: CommandWords | None = None
     args: tuple[str, ...] = ()

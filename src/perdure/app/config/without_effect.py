@@ -13,9 +13,6 @@ from perdure.app.config.values import MCP, TOOLS
 
 def settings_without_effect(config: Config) -> Iterator[str]:
     """Yield each such setting of a configuration, as it is written in the file."""
-    for name, server in config.tools.mcp.items():
-        if server.sampling:
-            yield f"[tools.mcp.{name}] sampling"
     if config.retention.closed_days > 0:
         yield "[retention] closed_days"
     for name, agent in config.agents.items():

@@ -54,4 +54,5 @@ def settings_of(name: str, server: McpServer) -> "ServerSettings":
         repeat=tuple(RepeatRule(glob, Repeat(each)) for glob, each in repeat.items()),
         timeout_s=server.timeout_s,
         is_shared=server.shared,
+        may_sample=server.sampling,
     )

@@ -9,21 +9,26 @@ from perdure.domain.journal.model.usage import Usage
 from perdure.domain.people.budgets import Amount, DailyBudgets, estimate, refusal_text
 from perdure.domain.people.prices import Tariff, cost
 from perdure.engine.foundation.persist import persist
+from perdure.engine.models.roster import Seat
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.budgets import BudgetBook, Reservation
 from perdure.ports.turns.turns import Claimed
 
 
 class Spending:
-    """Counts what one attempt has used so far. Each model call is priced by its agent's tariff."""
+    """Counts what one attempt has used so far. Each model call is priced by its agent's tariff;
+    `agent` has made the last one."""
 
     def __init__(self) -> None:
+        self.agent = ""
         self.usage = Usage()
         self.cost = 0
 
-    def add(self, usage: Usage, tariff: Tariff) -> None:
+    def add(self, usage: Usage, seat: Seat) -> None:
+        """Charge a model call of this seat's agent."""
+        self.agent = seat.name
         self.usage += usage
-        self.cost += cost(tariff.prices, usage) if tariff.prices else 0
+        self.cost += cost(seat.tariff.prices, usage) if seat.tariff.prices else 0
 
 
 class Budgets:

@@ -131,7 +131,7 @@ class ModelCalls:
     @property
     def spent(self) -> Spent:
         """Return what the calls that have ended have used, as far as their servers said so."""
-        agent = self.prompted.basis.agent if self.prompted else ""
+        agent = self.prompted.basis.agent if self.prompted else self.spending.agent
         return Spent(agent=agent, usage=self.spending.usage, cost=self.spending.cost)
 
     @property
@@ -418,7 +418,7 @@ class ModelCalls:
         """Add the usage that the provider has counted. That of one call also corrects an estimate
         of the context that was too low."""
         usage = spent.usage
-        self.spending.add(usage, seat.tariff)
+        self.spending.add(usage, seat)
         counted = usage.input_tokens + usage.output_tokens
         if spent.is_of_one_call:
             self.context_tokens = max(self.context_tokens, counted)

@@ -42,6 +42,7 @@ from perdure.domain.turn.overflow import lacks_room
 from perdure.domain.turn.stream import Stopped
 from perdure.engine.delivery.surfaces import Surface
 from perdure.engine.models.roster import Seat
+from perdure.engine.turns.beside.model_words import ModelWords
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.model_calls import ModelCalls
 from perdure.engine.turns.reply_parts import (
@@ -101,6 +102,7 @@ class Runner:
             claimed,
             self._ledger,
             self._permissions,
+            words=partial(ModelWords, services, claimed, self._model, line=asyncio.Lock()),
             is_ending=lambda: self.interruption is not None,
         )
         is_typed = claimed.is_listed or self._ledger.queued.kind is not TurnKind.CALL

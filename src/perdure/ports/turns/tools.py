@@ -1,15 +1,17 @@
 """Defines the ports of the tools that an agent may call through the gateway, and of the prompts of
 tool servers that people may call."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
 
+from perdure.domain.errors import Rejected
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.named_prompts import NamedPrompt, PromptFound
 from perdure.domain.journal.events import Recorded, ToolCall
 from perdure.domain.outcomes import CallEnding
+from perdure.domain.prompt.prompt import PromptMessage
 from perdure.domain.tools.traits import CallTraits, Outlook
 
 
@@ -35,11 +37,36 @@ class ToolReply(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class WordsAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what a tool asks the model of the agent that has called it. The model is told nothing
+    else: nothing of the conversation, and no tools."""
+
+    messages: tuple[PromptMessage, ...]
+    tokens_max: int
+    instructions: str = ""
+    stop: tuple[str, ...] = ()
+
+
+class WordsGiven(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what the model has answered to a tool. `is_cut`: it would have said more."""
+
+    text: str
+    model: str
+    is_cut: bool = False
+
+
+async def _no_words(asked: WordsAsked) -> WordsGiven:  # noqa: ARG001 - nobody is asked
+    """Refuse to ask a model."""
+    raise Rejected("no model can be asked here")
+
+
 class ToolCaller(msgspec.Struct, frozen=True, kw_only=True):
     """Says for whom a tool runs, and in which conversation. `is_shared`: other people read there
     too, so the result may contain nothing that is only the caller's. A tool that takes long says
     how far it is by `report`. `can_ask`: a person can be asked here. `reply` is set if the call was
-    made before and ended with a question: it continues with the answer."""
+    made before and ended with a question: it continues with the answer. `ask_model` asks the model
+    of the turn's agent, at the turn's cost, and raises `Rejected` or `Transient` if it does not
+    answer; once the call has ended it is always refused."""
 
     principal: PrincipalId
     conversation: ConversationId
@@ -49,6 +76,7 @@ class ToolCaller(msgspec.Struct, frozen=True, kw_only=True):
     report: Callable[[str], None] = _say_nothing
     can_ask: bool = False
     reply: ToolReply | None = None
+    ask_model: Callable[[WordsAsked], Awaitable[WordsGiven]] = _no_words
 
 
 class ToolFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -111,9 +111,9 @@ class InputGiven(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sampler(Protocol):
-    """Answers a server that asks for a model's words. `request` and the result are the parameters
-    and the result of `sampling/createMessage`, as plain values. Raises `Rejected` where a server
-    may not ask."""
+    """Answers a server that asks for a model's words in the middle of a call. `request` and the
+    result are the parameters and the result of `sampling/createMessage`, as plain values. Raises
+    `Rejected` or `Transient`, with words for the server, if there are none."""
 
     async def __call__(self, request: dict[str, Any], /) -> dict[str, Any]: ...
 
@@ -127,13 +127,14 @@ class LinkTerms:
     """Holds the terms of a link: how long connecting may take, how long each answer may take that
     is not of a call, and how long a call waits for a person. `on_change` hears, about once a second
     at most, that the server's lists have changed. `log` gets what the server says beside its
-    answers. `is_of_one`: all calls of the link are made for the same person."""
+    answers. `is_of_one`: all calls of the link are made for the same person. `can_sample`: the
+    server is told that it may ask for a model's words."""
 
     connect_s: float = 30.0
     answer_s: float = 30.0
     waits_s: float = 3600.0
     on_change: Callable[[], None] = _unheard
-    sampler: Sampler | None = None
+    can_sample: bool = False
     log: ServerLog = field(default_factory=ServerLog)
     is_of_one: bool = False
 
@@ -194,12 +195,19 @@ class ServerLink(Protocol):
         "Assistant: "."""
 
     async def call(
-        self, call: str, tool: str, arguments: dict[str, Any], *, report: Callable[[str], None]
+        self,
+        call: str,
+        tool: str,
+        arguments: dict[str, Any],
+        *,
+        report: Callable[[str], None],
+        sampler: Sampler | None = None,
     ) -> ServerAnswer | InputNeeded:
-        """Call a tool. `call` is our own id of the call, and `report` hears how far it is. If the
-        server asks the person something, the call goes on with `resume`; a server that asks while
-        several calls of several people are under way, so that nobody knows whom it means, is
-        told no."""
+        """Call a tool. `call` is our own id of the call, `report` hears how far it is, and
+        `sampler` answers a server that asks for a model's words; without it none are given. If the
+        server asks the person something, the call goes on with `resume`. A server that asks for
+        either while several calls of several people are under way, so that nobody knows whom it
+        means, is told no."""
 
     async def resume(
         self,
@@ -209,6 +217,7 @@ class ServerLink(Protocol):
         given: InputGiven,
         *,
         report: Callable[[str], None],
+        sampler: Sampler | None = None,
     ) -> ServerAnswer | InputNeeded:
         """Go on with a call that needed input. Raises `Ambiguous` if this link does not know the
         call any more and the server cannot be asked again."""

@@ -9,7 +9,6 @@ stored: after a crash the summary is written anew.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
 from functools import partial
 from typing import Final
 
@@ -21,7 +20,6 @@ from perdure.domain.journal.left_out import MESSAGE_LEFT_OUT
 from perdure.domain.journal.model.options import NONE
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
-from perdure.domain.prompt.bounds import Measure
 from perdure.domain.prompt.compaction import background
 from perdure.domain.prompt.portions import beginning, portions, told_in_words
 from perdure.domain.prompt.prompt import (
@@ -34,11 +32,12 @@ from perdure.domain.prompt.prompt import (
 from perdure.domain.prompt.shortening import shortened
 from perdure.domain.prompt.tokens import tokens_of
 from perdure.domain.turn.errands import summary_order
-from perdure.domain.turn.stream import AgentSpent, AgentText, Stopped, Thinking
+from perdure.domain.turn.stream import Stopped
 from perdure.engine.foundation.persist import persist
 from perdure.engine.models.prompts import READABLE_SHARE
 from perdure.engine.models.reaching import Quest
 from perdure.engine.models.roster import Seat
+from perdure.engine.turns.beside.plain_answers import plain_answer
 from perdure.engine.turns.model_calls import ModelCalls
 from perdure.engine.turns.runner_services import RunnerServices
 from perdure.engine.turns.step import ModelStep
@@ -226,30 +225,8 @@ class Summarising:
         request = await self._prepare(make, seat)
         if isinstance(request, Stopped):
             return ModelStep(stopped=request, seat=seat, scribe=scribe)
-        texts: list[str] = []
-        measure = Measure(request.room)
-        stopped = Stopped(reason=StopReason.AGENT_ERROR, detail="the agent ended without a word")
-        # A process that stood still may have lost the turn, and another node then makes this call.
-        # Nothing is awaited between the check and the call.
-        await self._services.lease.held()
-        async with aclosing(seat.agent.run(request, self._calls.work)) as stream:
-            async for event in stream:
-                quest.hears(seat, event)
-                match event:
-                    case AgentText(text=text):
-                        texts.append(measure.text(text))
-                    case Thinking():
-                        self._calls.is_thinking()
-                    case AgentSpent(usage=usage):
-                        self._calls.spending.add(usage, seat.tariff)
-                    case Stopped():
-                        stopped = event
-                    case _:
-                        pass
-                if measure.excess:
-                    stopped = Stopped(reason=StopReason.ANSWER_EXCEEDED, detail=measure.excess)
-                    break
-        return ModelStep(stopped=stopped, seat=seat, scribe=scribe, text="".join(texts))
+        stopped, text = await plain_answer(self._services, self._calls, seat, request, quest)
+        return ModelStep(stopped=stopped, seat=seat, scribe=scribe, text=text)
 
     async def _prepare(self, make: MakeRequest, seat: Seat) -> ModelRequest | Stopped:
         """Return the request, with room reserved in the budgets, or why no call can be made."""

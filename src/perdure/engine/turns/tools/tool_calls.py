@@ -13,7 +13,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -38,7 +38,14 @@ from perdure.engine.models.roster import Seat
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.runner_services import RunnerServices
 from perdure.engine.turns.tools.permissions import Answer, Ask, Permissions, Refuse, Run, Unknown
-from perdure.ports.turns.tools import RESULT_CHARS_MAX, ToolCaller, ToolResult, Tools
+from perdure.ports.turns.tools import (
+    RESULT_CHARS_MAX,
+    ToolCaller,
+    ToolResult,
+    Tools,
+    WordsAsked,
+    WordsGiven,
+)
 from perdure.ports.turns.turns import Claimed
 from perdure.ports.turns.wakes import Topic
 
@@ -54,6 +61,16 @@ REPORT_MAX: Final = 200
 log = structlog.get_logger("tools")
 
 
+class CallWords(Protocol):
+    """Asks a model for one call of a tool."""
+
+    async def ask(self, asked: WordsAsked, /) -> WordsGiven:
+        """Ask the model. Raises `Rejected` or `Transient` if it does not answer."""
+
+    def end(self) -> None:
+        """End whatever is being asked, and ask nothing from now on."""
+
+
 class ToolCalls:
     """Runs the tool calls of one attempt."""
 
@@ -64,14 +81,17 @@ class ToolCalls:
         ledger: Ledger,
         permissions: Permissions,
         *,
+        words: Callable[[Seat, ToolCall], "CallWords"],
         is_ending: Callable[[], bool],
     ) -> None:
-        """Set up the calls. `is_ending` tells whether the process ends."""
+        """Set up the calls. `words` lets a call ask the model of an agent, and `is_ending` tells
+        whether the process ends."""
         self._is_ending = is_ending
         self._services = services
         self._claimed = claimed
         self._ledger = ledger
         self._permissions = permissions
+        self._words = words
 
     async def run(self, seat: Seat, calls: Sequence[ToolCall]) -> None:
         """End these calls, each by running it or as its verdict says, and store their results."""
@@ -84,7 +104,10 @@ class ToolCalls:
             begun = [self._started(call) for call in to_run if call.id not in started]
             if begun:
                 await self._ledger.append(begun)
-            works = {call.id: _Work(self._services, self._ledger, call) for call in to_run}
+            works = {
+                call.id: _Work(self._services, self._ledger, call, self._words(seat, call))
+                for call in to_run
+            }
             try:
                 for work in works.values():
                     work.begin(seat, self._permissions)
@@ -196,7 +219,10 @@ class ToolCalls:
 class _Work:
     """Runs one call as a task of its own, which the turn may leave."""
 
-    def __init__(self, services: RunnerServices, ledger: Ledger, call: ToolCall) -> None:
+    def __init__(
+        self, services: RunnerServices, ledger: Ledger, call: ToolCall, words: "CallWords"
+    ) -> None:
+        self._words = words
         self._services = services
         self._ledger = ledger
         self._call = call
@@ -216,7 +242,9 @@ class _Work:
         self._limit_s = seat.tools.time_limit_s(self._call.name)
         verdict = permissions.of(self._call)
         reply = verdict.reply if isinstance(verdict, Run) else None
-        caller = msgspec.structs.replace(permissions.caller(), report=self._report, reply=reply)
+        caller = msgspec.structs.replace(
+            permissions.caller(), report=self._report, reply=reply, ask_model=self._words.ask
+        )
         traits = seat.tools.traits(self._call.name, self._call.arguments)
         self._may_finish = self._call.repeat is Repeat.ONCE and not traits.ends_with_turn
         run = self._run(seat.tools, caller)
@@ -226,7 +254,10 @@ class _Work:
         # Nothing is awaited between this check and the call: a process that stood still may have
         # lost the turn, and another node then decides about the call.
         await self._services.lease.held()
-        result = await tools.call(self._call, caller)
+        try:
+            result = await tools.call(self._call, caller)
+        finally:
+            self._words.end()
         assert result.ending is not CallEnding.DENIED
         self._result = result
         if result.recorded:
@@ -270,6 +301,7 @@ class _Work:
         if self._task is None or self._task.done() or self._is_left:
             return
         self._is_left = True
+        self._words.end()
         if self._may_finish and not is_ending:
             asyncio.get_running_loop().call_later(LATE_S, self._task.cancel)
         else:

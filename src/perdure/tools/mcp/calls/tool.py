@@ -14,7 +14,15 @@ from perdure.domain.tools.traits import NOTHING_AHEAD, CallTraits, Outlook
 from perdure.ports.turns.tools import ToolCaller, ToolReply
 from perdure.tools.mcp.calls.forms import asked_in, declined, given_by, question_of
 from perdure.tools.mcp.calls.results import output_of
-from perdure.tools.mcp.link import InputGiven, InputNeeded, ListedTool, ServerAnswer, ServerLink
+from perdure.tools.mcp.calls.sampling import sampler_for
+from perdure.tools.mcp.link import (
+    InputGiven,
+    InputNeeded,
+    ListedTool,
+    Sampler,
+    ServerAnswer,
+    ServerLink,
+)
 from perdure.tools.tool import ToolOutput
 
 T = TypeVar("T")
@@ -39,6 +47,10 @@ class LinkUser(Protocol):
     @property
     def name(self) -> str:
         """Return the server's name in the configuration."""
+
+    @property
+    def may_sample(self) -> bool:
+        """Tell whether the server may ask for a model's words."""
 
     async def use(
         self,
@@ -111,7 +123,9 @@ class McpTool:
         self, call: ToolCall, caller: ToolCaller, arguments: dict[str, Any]
     ) -> _Result:
         async def act(link: ServerLink) -> _Result:
-            return await link.call(call.id, self._own, arguments, report=caller.report)
+            return await link.call(
+                call.id, self._own, arguments, report=caller.report, sampler=self._sampler(caller)
+            )
 
         return await self._use(call, caller, act)
 
@@ -119,9 +133,19 @@ class McpTool:
         self, call: ToolCall, caller: ToolCaller, arguments: dict[str, Any], given: InputGiven
     ) -> _Result:
         async def act(link: ServerLink) -> _Result:
-            return await link.resume(call.id, self._own, arguments, given, report=caller.report)
+            return await link.resume(
+                call.id,
+                self._own,
+                arguments,
+                given,
+                report=caller.report,
+                sampler=self._sampler(caller),
+            )
 
         return await self._use(call, caller, act)
+
+    def _sampler(self, caller: ToolCaller) -> Sampler | None:
+        return sampler_for(caller) if self._server.may_sample else None
 
     async def _use(
         self, call: ToolCall, caller: ToolCaller, act: Callable[[ServerLink], Awaitable[_Result]]

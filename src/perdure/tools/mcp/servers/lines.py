@@ -243,6 +243,7 @@ class LinkLines:
             on_change=lambda: setattr(line, "has_changed", True),
             log=self.log,
             is_of_one=not self._settings.is_shared,
+            can_sample=self._settings.may_sample,
         )
         link = await self._reach(self._settings, person=line.person, terms=terms)
         try:

@@ -54,6 +54,10 @@ class ToolServer:
     def name(self) -> str:
         return self.settings.name
 
+    @property
+    def may_sample(self) -> bool:
+        return self.settings.may_sample
+
     async def tools(self, principal: PrincipalId) -> Sequence[Tool]:
         listing = await self._current(principal)
         return listing.tools if listing else ()

@@ -15,7 +15,8 @@ _NO_SECRETS: Final[Mapping[str, Secret]] = MappingProxyType({})
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Configures one server: the command of a program, or an address. `takes` are globs of the
     tools to use, and `repeat` says which of them may be called twice. A server that `is_shared`
-    serves all people over one link. Two settings are equal if they mean the same server."""
+    serves all people over one link, and one that `may_sample` gets words of the agents' models. Two
+    settings are equal if they mean the same server."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -27,6 +28,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     repeat: tuple[RepeatRule, ...] = ()
     timeout_s: float = 120.0
     is_shared: bool = False
+    may_sample: bool = False
 
     @property
     def kind(self) -> Literal["program", "address"]:

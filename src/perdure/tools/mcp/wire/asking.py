@@ -1,6 +1,5 @@
 """Answers what a server with a handshake asks in the middle of a call."""
 
-import asyncio
 from typing import Any
 
 import mcp_types as types
@@ -8,7 +7,7 @@ from mcp.client.session import ClientRequestContext
 from pydantic import ValidationError
 
 from perdure.domain.errors import PerdureError
-from perdure.tools.mcp.link import LinkTerms, Sampler
+from perdure.tools.mcp.link import LinkTerms
 from perdure.tools.mcp.wire.questions import needed_of, result_of
 from perdure.tools.mcp.wire.running import RunningCalls
 
@@ -19,7 +18,6 @@ class ServerQuestions:
     def __init__(self, calls: RunningCalls, terms: LinkTerms) -> None:
         self._calls = calls
         self._terms = terms
-        self._sampling = asyncio.Lock()
 
     async def elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
@@ -40,13 +38,19 @@ class ServerQuestions:
     async def sample(
         self, context: ClientRequestContext, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.ErrorData:
-        """Ask a model. A server that runs nothing for us gets no words, and no two at once."""
-        sampler: Sampler | None = self._terms.sampler
-        if sampler is None or not self._calls.any_runs:
-            return types.ErrorData(code=types.INVALID_REQUEST, message="Sampling is not allowed")
+        """Ask the model of the agent whose call it is."""
+        running = self._calls.who_is_meant()
+        if running is None or running.sampler is None:
+            self._terms.log.note(
+                "a question to a model was declined: it belongs to no call, or to one of several"
+            )
+            return types.ErrorData(
+                code=types.INVALID_REQUEST,
+                message="Sampling is possible only while exactly one call is known to need it",
+            )
         try:
-            async with self._sampling:
-                return types.CreateMessageResult.model_validate(await sampler(_plain(params)))
+            given = await running.sampler(_plain(params))
+            return types.CreateMessageResult.model_validate(given)
         except PerdureError as error:
             return types.ErrorData(code=types.INVALID_REQUEST, message=error.message)
         except ValidationError:

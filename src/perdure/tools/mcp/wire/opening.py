@@ -142,11 +142,10 @@ class _Connection:
             self._settled.set()
 
     def _new_session(self, dispatcher: ServerDispatcher) -> ClientSession:
-        has_sampler = self._terms.sampler is not None
         return ClientSession(
             dispatcher=dispatcher,
             elicitation_callback=self._questions.elicit,
-            sampling_callback=self._questions.sample if has_sampler else None,
+            sampling_callback=self._questions.sample if self._terms.can_sample else None,
             client_info=types.Implementation(name="perdure", version=perdure.__version__),
             log_level="info",
         )

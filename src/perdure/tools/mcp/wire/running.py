@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from perdure.domain.errors import Ambiguous, PerdureError
-from perdure.tools.mcp.link import InputGiven, InputNeeded, ServerAnswer
+from perdure.tools.mcp.link import InputGiven, InputNeeded, Sampler, ServerAnswer
 from perdure.tools.mcp.wire.going import GOING, GoingRequest
 
 # How many calls of a link may wait for people.
@@ -20,13 +20,14 @@ Outcome = ServerAnswer | InputNeeded
 
 
 class RunningCall(GoingRequest):
-    """Holds one call. `report` hears how far it is."""
+    """Holds one call. `report` hears how far it is, and `sampler` answers for a model."""
 
     changes = True
 
-    def __init__(self, report: Callable[[str], None]) -> None:
+    def __init__(self, report: Callable[[str], None], sampler: Sampler | None = None) -> None:
         super().__init__()
         self.report = report
+        self.sampler = sampler
         self.task: asyncio.Task[None] | None = None
         self._told: asyncio.Queue[Outcome | PerdureError] = asyncio.Queue()
         self._asking = asyncio.Lock()
@@ -117,7 +118,12 @@ class RunningCalls:
         return await self._wait(call, running)
 
     async def resume(
-        self, call: str, given: InputGiven, *, report: Callable[[str], None]
+        self,
+        call: str,
+        given: InputGiven,
+        *,
+        report: Callable[[str], None],
+        sampler: Sampler | None = None,
     ) -> Outcome:
         """Give the answer to a question, and wait on."""
         running = self._by_id.get(call)
@@ -127,6 +133,7 @@ class RunningCalls:
                 "knows what became of the call"
             )
         running.report = report
+        running.sampler = sampler
         running.give(given)
         return await self._wait(call, running)
 
@@ -137,6 +144,8 @@ class RunningCalls:
             self._end(call)
             raise
         if isinstance(told, InputNeeded) and running.is_awaited(told):
+            # Nobody pays for a model's words while the turn waits.
+            running.sampler = None
             running.expire_after(self._waits_s, lambda: self._end(call))
         else:
             self._by_id.pop(call, None)
@@ -150,11 +159,6 @@ class RunningCalls:
         """End all calls."""
         for call in tuple(self._by_id):
             self._end(call)
-
-    @property
-    def any_runs(self) -> bool:
-        """Tell whether the server runs anything for us."""
-        return any(not each.is_over for each in self._by_id.values())
 
     def who_is_meant(self) -> RunningCall | None:
         """Return the call that a question of the server belongs to: that over whose stream it came,

@@ -19,6 +19,7 @@ from perdure.tools.mcp.link import (
     ListedPrompt,
     ListedResource,
     ListedTool,
+    Sampler,
     ServerAnswer,
 )
 from perdure.tools.mcp.wire import answers
@@ -171,9 +172,16 @@ class SdkLink:
             raise Transient(f"the connection has ended: the server {self._end.words}")
 
     async def call(
-        self, call: str, tool: str, arguments: dict[str, Any], *, report: Callable[[str], None]
+        self,
+        call: str,
+        tool: str,
+        arguments: dict[str, Any],
+        *,
+        report: Callable[[str], None],
+        sampler: Sampler | None = None,
     ) -> Outcome:
-        return await self._begin(call, tool, arguments, NEW_CALL, report)
+        running = RunningCall(report, sampler)
+        return await self._begin(call, tool, arguments, NEW_CALL, running)
 
     async def resume(
         self,
@@ -183,10 +191,12 @@ class SdkLink:
         given: InputGiven,
         *,
         report: Callable[[str], None],
+        sampler: Sampler | None = None,
     ) -> Outcome:
         if is_kept_by_us(given.state):
-            return await self._begin(call, tool, arguments, answered(given), report)
-        return await self._calls.resume(call, given, report=report)
+            running = RunningCall(report, sampler)
+            return await self._begin(call, tool, arguments, answered(given), running)
+        return await self._calls.resume(call, given, report=report, sampler=sampler)
 
     async def _begin(
         self,
@@ -194,10 +204,9 @@ class SdkLink:
         tool: str,
         arguments: dict[str, Any],
         state: CallState,
-        report: Callable[[str], None],
+        running: RunningCall,
     ) -> Outcome:
         self._check()
-        running = RunningCall(report)
         return await self._calls.start(call, running, self._run(running, tool, arguments, state))
 
     async def _run(
@@ -216,7 +225,7 @@ class SdkLink:
     ) -> Outcome:
         """Call a tool, as often as the server says that it needs something first."""
         while True:
-            step = await next_question(state, self._terms.sampler)
+            step = await next_question(state, running.sampler)
             if isinstance(step, InputNeeded):
                 return step
             try:

@@ -1,0 +1,1 @@
+"""Makes model calls beside those for the turn's own answer."""
