@@ -9,7 +9,7 @@ from perdure.domain.ids import TurnId
 from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import CallEnding, Repeat
 from perdure.domain.prompt.prompt import ModelRequest, PromptMessage
-from perdure.domain.tools.traits import CallTraits, Permission
+from perdure.domain.tools.traits import CallTraits, Inquiry, Permission
 from perdure.domain.turn.stream import AgentEvent, AgentText
 from perdure.ports.turns.agent import Work
 from perdure.ports.turns.tools import ToolCaller, ToolQuestion, ToolReply, ToolResult
@@ -43,8 +43,9 @@ class HeldAgent:
 
 class HeldTools(CountingTools):
     """Waits at the world's gate after a tool has run and before its result is returned. Where
-    people are asked, `save` may be repeated, and nobody is asked about `peek`. `pick` asks a person
-    in the middle of its call; that it goes on is noted by the call's id and the answer."""
+    people are asked, `save` may be repeated, nobody is asked about `peek`, and a person's answer is
+    the result of `ask`, which never runs. `pick` asks a person in the middle of its call; that it
+    goes on is noted by the call's id and the answer."""
 
     def __init__(self, world: World) -> None:
         permission = Permission.ACT if world.setup.asks else Permission.OWN
@@ -57,6 +58,9 @@ class HeldTools(CountingTools):
             return found
         if name == "peek":
             return msgspec.structs.replace(found, repeat=Repeat.PURE, permission=Permission.OWN)
+        if name == "ask":
+            asked = Inquiry(text="Which one?", choices=PICKS)
+            return msgspec.structs.replace(found, repeat=Repeat.REPEATABLE, inquiry=asked)
         return msgspec.structs.replace(found, repeat=Repeat.REPEATABLE) if name == "save" else found
 
     async def call(self, call: ToolCall, caller: ToolCaller) -> ToolResult:
