@@ -191,6 +191,15 @@ async def test_a_line_that_cannot_be_read_is_told_and_the_next_one_is_answered()
         }
 
 
+async def test_characters_that_nothing_can_hold_are_replaced() -> None:
+    async with linked() as (reader, writer):
+        for text in (b"a\\ud83dz", b"a\xffz"):
+            writer.write(b'{"id":1,"method":"hello","params":["' + text + b'"]}\n')
+            assert (await heard(reader))["result"] == ["hello", ["a\ufffdz"]]
+        writer.write(b'{"id":1,"method":"hello","params":' + b"[" * 200_000 + b"}\n")
+        assert (await heard(reader))["error"]["code"] == -32700
+
+
 async def test_answers_find_their_questions_and_refusals_are_errors() -> None:
     async with linked() as (reader, writer):
         writer.write(b'{"id":7,"method":"ask"}\n')

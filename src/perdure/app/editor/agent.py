@@ -122,7 +122,8 @@ class EditorAgent:
         try:
             await opened.begin(with_past=with_past, must_exist=True)
         except PerdureError:
-            del self._open[wanted.session_id]
+            if self._open.get(wanted.session_id) is opened:
+                del self._open[wanted.session_id]
             raise
         await self._tell_commands(wanted.session_id)
 

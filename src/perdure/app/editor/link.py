@@ -5,6 +5,7 @@ everything that is under way here ends, and `serve` returns. What runs at the no
 """
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from perdure.domain.errors import NotFound, PerdureError, Rejected
+from perdure.domain.text import storable
 
 T = TypeVar("T")
 # Bounds a line. A prompt may hold pictures.
@@ -108,7 +110,7 @@ class EditorLink:
         try:
             await self._write(_Request(method, params, number))
             return msgspec.json.decode(await answered, type=shape)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise Rejected(f"the editor's answer to {method} cannot be read: {error}") from error
         finally:
             del self._asked[number]
@@ -116,8 +118,8 @@ class EditorLink:
     def _take(self, line: bytes, answer: MethodAnswer) -> None:
         """Begin to do what a line asks for, or take the answer that it brings."""
         try:
-            came = msgspec.json.decode(line, type=_Incoming)
-        except msgspec.MsgspecError as error:
+            came = _message_in(line)
+        except (ValueError, RecursionError) as error:
             problem = _Problem(_UNREADABLE, f"this line is no message: {error}")
             self.begin(self._write(_Failure(None, problem)))
             return
@@ -137,7 +139,7 @@ class EditorLink:
         number = None if came.id is msgspec.UNSET else came.id
         try:
             said = _Result(number, await answer(came.method, came.params))
-        except msgspec.ValidationError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             said = _Failure(number, _Problem(_BAD_PARAMS, f"{came.method}: {error}"))
         except PerdureError as error:
             said = _Failure(number, _problem_of(error))
@@ -167,6 +169,21 @@ class EditorLink:
                     yield b"a line that is too long"
                 held.clear()
                 is_skipping = True
+
+
+def _message_in(line: bytes) -> _Incoming:
+    """Return the message that a line holds. Characters that cannot be stored are replaced: an
+    editor may cut a text in the middle of one. Raises `ValueError` or `RecursionError` if the line
+    holds no message."""
+    text = line.decode(errors="replace")
+    try:
+        return msgspec.json.decode(text, type=_Incoming)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        # Unlike this one, the standard library reads halves of surrogate pairs.
+        mended = storable(json.dumps(json.loads(text), ensure_ascii=False))
+        return msgspec.json.decode(mended, type=_Incoming)
 
 
 def _problem_of(error: PerdureError) -> _Problem:
