@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from perdure.domain.journal.attachments import in_words, shown_attachments
 from perdure.domain.journal.events import Attachment
 from perdure.domain.reading import office
-from perdure.domain.reading.documents import is_readable, text_of
+from perdure.domain.reading.documents import text_of
 from perdure.domain.reading.kinds import (
     DOCX,
     HEAD_BYTES,
@@ -21,6 +21,7 @@ from perdure.domain.reading.kinds import (
     UNKNOWN,
     XLSX,
     ZIP,
+    is_readable,
     is_text,
     kind_of,
 )
@@ -127,7 +128,7 @@ def test_a_page_is_read_without_its_tags() -> None:
     page = b"""<html><head><title>Beans</title><style>p {}</style><script>alert(1)</script></head>
         <body><h1>How to &amp; when</h1><p>Sow <b>in</b> May.</p><ul><li>one<li>two</ul></body>"""
     lines = [line.strip() for line in text_of(page, "text/html").splitlines() if line.strip()]
-    assert lines == ["Beans", "How to & when", "Sow in May.", "one", "two"]
+    assert lines == ["Beans", "# How to & when", "Sow in May.", "- one", "- two"]
 
 
 def test_office_documents_are_read() -> None:

@@ -15,9 +15,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from perdure.domain.reading.documents import is_sound
 from perdure.domain.reading.encodings import encoding_of
-from perdure.domain.reading.kinds import PACKED, PDF
+from perdure.domain.reading.kinds import PACKED, PDF, is_sound
 from perdure.domain.reading.pictures import fits, is_picture
 from perdure.domain.reading.sound import seconds_of
 from perdure.domain.reading.texts import FileReading, UnreadableFile, bounded, decoded_text

@@ -1,20 +1,10 @@
 """Returns the text of every kind of document that can be read without a library or a service from
 outside."""
 
-from perdure.domain.reading.kinds import PACKED, PDF, is_written
+from perdure.domain.reading.kinds import PACKED
 from perdure.domain.reading.office import in_archive
 from perdure.domain.reading.pages import in_html
 from perdure.domain.reading.texts import decoded_text
-
-
-def is_readable(mime: str) -> bool:
-    """Tell whether there is a way to find out the text of such a file. For sound that takes a
-    transcriber, and for PDF a library."""
-    return is_written(mime) or mime in PACKED or mime == PDF or is_sound(mime)
-
-
-def is_sound(mime: str) -> bool:
-    return mime.startswith("audio/")
 
 
 def text_of(data: bytes, mime: str, encoding: str = "", *, address: str = "") -> str:

@@ -135,6 +135,16 @@ def is_written(mime: str) -> bool:
     return mime.startswith("text/") or mime in _WRITTEN or mime.endswith(("+json", "+xml"))
 
 
+def is_readable(mime: str) -> bool:
+    """Tell whether there is a way to find out the text of such a file. For sound that takes a
+    transcriber, and for PDF a library."""
+    return is_written(mime) or mime in PACKED or mime == PDF or is_sound(mime)
+
+
+def is_sound(mime: str) -> bool:
+    return mime.startswith("audio/")
+
+
 def is_text(head: bytes) -> bool:
     """Tell whether these bytes are UTF-8 without control codes that text does not have. A head of
     full length may end inside a character."""

@@ -30,8 +30,7 @@ from perdure.domain.ids import MediaId
 from perdure.domain.journal.attachments import PICTURES, name_of
 from perdure.domain.journal.events import Recorded
 from perdure.domain.people.sharing import FairShares
-from perdure.domain.reading.documents import is_readable
-from perdure.domain.reading.kinds import HEAD_BYTES, kind_of
+from perdure.domain.reading.kinds import HEAD_BYTES, is_readable, kind_of
 from perdure.domain.reading.pictures import is_picture
 from perdure.engine.delivery.typing import Typing
 from perdure.engine.foundation.leases import Lease, NodeLease
