@@ -2,50 +2,35 @@
 
 aiohttp itself speaks to HTTP proxies: it passes on a plain request, and asks for a tunnel for
 https. A websocket without TLS needs a tunnel too, and SOCKS proxies give nothing else, so those are
-opened with python-socks. Which way a request takes is decided when it asks for a connection, and so
+opened in `tunnels.py`. Which way a request takes is decided when it asks for a connection, and so
 again after each redirect.
 
 All errors of a proxy come before the server has been asked for anything. They are raised as
 `ClientProxyConnectionError`, which names the proxy and says that nothing was sent.
 """
 
-import asyncio
 import base64
-import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
-import python_socks
-from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.abc import AbstractResolver
 from multidict import CIMultiDict
-from python_socks.async_.asyncio import Proxy as SocksClient
 from yarl import URL
 
-from perdure.app.network.proxies import NO_PROXIES, Proxies, Proxy
+from perdure.app.network.proxies import NO_PROXIES, Proxies, Proxy, reason_of
 from perdure.ports.system.time_limits import time_limit
 
 if TYPE_CHECKING:
-    from aiohttp.client_proto import ResponseHandler
     from aiohttp.client_reqrep import ClientRequest
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
 
 _AUTHORIZATION: Final = "Proxy-Authorization"
 _UPGRADE: Final = "Upgrade"
-# The kinds of SOCKS proxies, and of HTTP proxies that are asked for a tunnel.
-_KINDS: Final = {
-    "http": python_socks.ProxyType.HTTP,
-    "socks4": python_socks.ProxyType.SOCKS4,
-    "socks4a": python_socks.ProxyType.SOCKS4,
-    "socks5": python_socks.ProxyType.SOCKS5,
-    "socks5h": python_socks.ProxyType.SOCKS5,
-}
-# The only kind of proxy that takes addresses and no names.
-_WITHOUT_NAMES: Final = "socks4"
 
 
 class RoutedOutgoing:
@@ -135,7 +120,9 @@ class _Routed(aiohttp.TCPConnector):
         url = req.url
         is_websocket = url.scheme == "ws" or (url.scheme == "http" and _UPGRADE in req.headers)
         if not proxy.is_http or (is_websocket and proxy.scheme == "http"):
-            make = partial(_Tunnels, proxy, resolver=self._own_resolver)
+            from perdure.app.network.tunnels import Tunnels  # noqa: PLC0415 - few need its library
+
+            make = partial(Tunnels, proxy, resolver=self._own_resolver)
             return self._made(proxy, make)
         login = _login(proxy)
         req.update_proxy(URL(proxy.shown), None, CIMultiDict(login))
@@ -160,79 +147,6 @@ class _Routed(aiohttp.TCPConnector):
         await super().close(abort_ssl=abort_ssl)
 
 
-class _Tunnels(aiohttp.TCPConnector):
-    """Opens every connection as a tunnel through one proxy. Names are left to the proxy, unless it
-    takes addresses only."""
-
-    def __init__(
-        self,
-        proxy: Proxy,
-        *,
-        limit: int,
-        ssl: ssl.SSLContext | bool,
-        resolver: AbstractResolver | None,
-    ) -> None:
-        takes_names = proxy.scheme != _WITHOUT_NAMES
-        super().__init__(
-            limit=limit,
-            ssl=ssl,
-            resolver=_LeftToTheProxy() if takes_names else resolver,
-            use_dns_cache=False,
-            family=socket.AF_UNSPEC if takes_names else socket.AF_INET,
-        )
-        self._proxy = proxy
-
-    async def _wrap_create_connection(
-        self,
-        *args: Any,
-        addr_infos: Any,
-        req: "ClientRequest",
-        **kwargs: Any,
-    ) -> tuple[asyncio.Transport, "ResponseHandler"]:
-        """Open a tunnel where aiohttp would open a socket. The rest is aiohttp's own."""
-        host, port = addr_infos[0][4][:2]
-        for unused in ("timeout", "client_error"):
-            kwargs.pop(unused, None)
-        tunnel = await self._tunnel(host, port)
-        try:
-            return await self._loop.create_connection(*args, **kwargs, sock=tunnel)
-        except ssl.CertificateError as error:
-            raise aiohttp.ClientConnectorCertificateError(req.connection_key, error) from error
-        except ssl.SSLError as error:
-            raise aiohttp.ClientConnectorSSLError(req.connection_key, error) from error
-
-    async def _tunnel(self, host: str, port: int) -> socket.socket:
-        proxy = self._proxy
-        client = SocksClient(
-            proxy_type=_KINDS[proxy.scheme],
-            host=proxy.host,
-            port=proxy.port,
-            username=None if proxy.user is None else proxy.user.reveal(),
-            password=None if proxy.user is None else proxy.password.reveal(),
-            rdns=proxy.scheme != _WITHOUT_NAMES,
-        )
-        try:
-            return await client.connect(dest_host=host, dest_port=port)
-        except python_socks.ProxyTimeoutError as error:
-            raise TimeoutError("the proxy does not answer") from error
-        except python_socks.ProxyConnectionError as error:
-            raise OSError(error.errno, _reason(error.__cause__ or error)) from error
-        except python_socks.ProxyError as error:
-            raise OSError(0, f"it refused {host}:{port}: {_reason(error)}") from error
-
-
-class _LeftToTheProxy(AbstractResolver):
-    """Returns every name as it is, because the proxy resolves it."""
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        return [ResolveResult(hostname=host, host=host, port=port, family=family, proto=0, flags=0)]
-
-    async def close(self) -> None:
-        """Do nothing: there is nothing to close."""
-
-
 def _login(proxy: Proxy) -> dict[str, str]:
     """Return the header with which a proxy is told who we are."""
     if proxy.user is None:
@@ -252,16 +166,9 @@ def _failed(
         case aiohttp.ClientHttpProxyError():
             why = f"it refused {req.url.host}:{req.url.port} ({error.status} {error.message})"
         case aiohttp.ClientConnectorError():
-            why = _reason(error.os_error)
+            why = reason_of(error.os_error)
         case _:
-            why = _reason(error)
+            why = reason_of(error)
     number = error.errno if isinstance(error, OSError) else None
     words = f"the proxy {proxy.shown} did not connect us: {why}"
     return aiohttp.ClientProxyConnectionError(req.connection_key, OSError(number or 0, words))
-
-
-def _reason(error: BaseException) -> str:
-    """Return the words of an error, without its number."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__

@@ -239,3 +239,10 @@ def _address(host: str) -> IPv4Address | IPv6Address | None:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the words of an error, without its number."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
