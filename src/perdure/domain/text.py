@@ -4,6 +4,7 @@ PostgreSQL cannot store U+0000, and UTF-8 cannot encode lone surrogates. Platfor
 both now and then. They are replaced once, at the edge, so that all other code can trust its text.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 REPLACEMENT: Final = "\ufffd"
@@ -32,6 +33,13 @@ def storable(text: str) -> str:
         .decode("utf-16-le", "replace")
         .replace("\x00", REPLACEMENT)
     )
+
+
+def most_like(word: str, known: Iterable[str]) -> str | None:
+    """Return which of the known words was probably meant, or None if none is like it."""
+    from difflib import get_close_matches  # noqa: PLC0415 - few words are mistyped
+
+    return next(iter(get_close_matches(word, known, n=1)), None)
 
 
 def excerpt(text: str, words: str, *, length: int) -> str:

@@ -8,7 +8,6 @@ long result is kept as a file by whoever runs the call; only what no file would 
 
 import asyncio
 from collections.abc import Sequence
-from difflib import get_close_matches
 from itertools import chain
 from typing import Final
 
@@ -19,7 +18,7 @@ from perdure.domain.errors import Ambiguous, PerdureError, Transient
 from perdure.domain.ids import PrincipalId
 from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import CallEnding, Repeat
-from perdure.domain.text import storable
+from perdure.domain.text import most_like, storable
 from perdure.domain.tools.framing import framed
 from perdure.domain.tools.traits import (
     NOTHING_AHEAD,
@@ -179,8 +178,8 @@ class Toolbox:
         if not self._shown:
             return f"there is no tool {shown!r}, and no other; answer without tools"
         names = [tool.name for tool in self._shown]
-        near = get_close_matches(shown, names, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = most_like(shown, names)
+        hint = f"; did you mean {near}?" if near else ""
         return f"there is no tool {shown!r}{hint}; you have: {', '.join(names)}"
 
 

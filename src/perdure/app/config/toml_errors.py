@@ -4,7 +4,6 @@ A problem has its file and line. For an unknown name the nearest valid one is su
 parser's own complaints come with a hint at their usual cause.
 """
 
-import difflib
 import json
 import re
 import tomllib
@@ -15,6 +14,7 @@ from typing import Final
 import msgspec
 
 from perdure.domain.errors import Rejected
+from perdure.domain.text import most_like
 
 _PLACE: Final = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _HINTS: Final = (
@@ -61,9 +61,9 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
     """Return the valid name that was most likely meant, or None if none is close."""
     by_folded = {option.lower().replace("-", "_"): option for option in valid}
     folded = name.lower().replace("-", "_")
-    close = difflib.get_close_matches(folded, by_folded, n=1, cutoff=0.6)
+    close = most_like(folded, by_folded)
     if close:
-        return by_folded[close[0]]
+        return by_folded[close]
     # "timeout" for "timeout_s" is not close enough for the search above, but clearly meant.
     whole = [option for key, option in by_folded.items() if folded in key or key in folded]
     return whole[0] if folded and len(whole) == 1 else None

@@ -7,11 +7,12 @@ the door answers. The journal records them as commands, and the model never read
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Final
 
 import msgspec
+
+from perdure.domain.text import most_like
 
 _SHAPE: Final = re.compile(r"/([a-z]+)(?:\s+(.*))?\Z", re.DOTALL | re.IGNORECASE)
 COUNT_MAX: Final = 1_000
@@ -253,8 +254,8 @@ def is_beside(name: str) -> bool:
 
 def unknown_text(name: str) -> str:
     """Return the answer to a command that does not exist, with the nearest name that does."""
-    near = get_close_matches(name, _NAMES, n=1)
-    hint = f" Did you mean /{near[0]}?" if near else ""
+    near = most_like(name, _NAMES)
+    hint = f" Did you mean /{near}?" if near else ""
     return f"There is no command /{name}.{hint} /help lists them."
 
 

@@ -4,7 +4,6 @@ A memory can be erased, the journal cannot. So the journal keeps none of the wor
 commands, and the answers repeat none, except where the person asks to see them.
 """
 
-from difflib import get_close_matches
 from typing import Final
 
 from perdure.domain.address import is_shared
@@ -12,6 +11,7 @@ from perdure.domain.errors import Rejected
 from perdure.domain.ids import ConversationId
 from perdure.domain.inbound.commands import Given
 from perdure.domain.people.memory import Memory
+from perdure.domain.text import most_like
 from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.people import memories
 from perdure.store.operations.people.memories import MemoryOwner
@@ -51,8 +51,8 @@ def memory(context: TurnContext, given: Given) -> Op[CommandResult]:
         case "forget":
             return (yield from _forgotten(context, rest))
         case _:
-            near = get_close_matches(verb, _VERBS, n=1)
-            hint = f" Did you mean /memory {near[0]}?" if near else ""
+            near = most_like(verb, _VERBS)
+            hint = f" Did you mean /memory {near}?" if near else ""
             return CommandResult(f"/memory does not know that word.{hint} {_HOW}")
 
 
