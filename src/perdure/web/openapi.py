@@ -1,5 +1,6 @@
 """Builds the OpenAPI document from the same types that the API encodes."""
 
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -124,10 +125,10 @@ def _ref(shape: type) -> dict[str, str]:
 
 
 def routes(version: str) -> list[web.RouteDef]:
-    """Return the route of the document, which is built once."""
-    body = document(version)
+    """Return the route of the document, which is built once, when somebody asks for it."""
+    built = cache(partial(document, version))
 
     async def serve(request: web.Request) -> web.Response:
-        return json_response(body)
+        return json_response(built())
 
     return [web.get("/api/openapi.json", serve)]
