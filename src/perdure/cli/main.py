@@ -3,6 +3,7 @@
 import sys
 
 from perdure.cli.parser import command
+from perdure.cli.runs import Arguments
 from perdure.cli.streams import is_unicode, lose_output, prepare_streams
 
 
@@ -18,14 +19,21 @@ def main() -> None:
 
 
 def _run(words: list[str]) -> None:
+    arguments = _parsed(words)
+    if arguments.run is not None:
+        arguments.run(arguments)
+
+
+def _parsed(words: list[str]) -> Arguments:
+    """Return the arguments. Without a verb, print the help. The parser of all verbs is let go of
+    before one of them runs, because a node runs for months."""
     parser = command()
     if odd := [word for word in words if not is_unicode(word)]:
         parser.error(f"this is not valid Unicode: {odd[0]!a}")
     arguments = parser.parse_args(hoisted(words))
     if arguments.run is None:
         parser.print_help()
-        return
-    arguments.run(arguments)
+    return arguments
 
 
 def hoisted(arguments: list[str]) -> list[str]:
