@@ -26,9 +26,10 @@ def _ask(
 
 
 def serve(arguments: Arguments) -> NoReturn:
-    from perdure.app.light_imports import import_structlog
+    from perdure.app.light_imports import import_aiohttp, import_structlog
 
     import_structlog()
+    import_aiohttp()
     from perdure.cli.exits import conduct
     from perdure.cli.verbs.serving import run_serve
 
