@@ -1,5 +1,6 @@
-"""Checks what a start costs: a library that not everybody needs is imported by who needs it."""
+"""Checks what a start costs: what not everybody needs is imported by who needs it."""
 
+import os
 import subprocess
 import sys
 
@@ -30,3 +31,44 @@ def test_a_start_does_not_import_what_only_tool_servers_and_agents_need(
 ) -> None:
     assert "perdure.cli.main" in loaded
     assert name not in loaded
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """Return what a gateway without a configuration has imported when it is ready."""
+    home = tmp_path_factory.mktemp("light") / "home"
+    log = home.with_suffix(".log")
+    command = (sys.executable, "-X", "importtime", "-m", "perdure", "serve")
+    with (
+        log.open("wb") as written,
+        subprocess.Popen(
+            [*command, "--home", str(home), "--port", "0"],
+            env={**os.environ, "PERDURE_DISCOVER": "0", "TZ": "UTC"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=written,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        process.kill()
+    assert ready
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("difflib", "importlib.metadata", "importlib.resources", "python_socks"),
+        *("rich.console", "xml.parsers.expat", "zipfile", "zoneinfo"),
+        "perdure.app.life.replace",
+        "perdure.domain.checking.checker",
+        "perdure.domain.reading.pages",
+    ],
+)
+def test_a_gateway_starts_without_what_only_some_gateways_need(
+    started: set[str], name: str
+) -> None:
+    assert "perdure.app.life.serve" in started
+    assert name not in started

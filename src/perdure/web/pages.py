@@ -1,7 +1,7 @@
 """Serves the web chat: static files under a strict content security policy."""
 
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 from aiohttp import web
@@ -32,7 +32,7 @@ TYPES: Final = {
 def load() -> dict[str, tuple[bytes, str]]:
     """Return every file of the page by its path. Read once, and a few dozen kilobytes in all."""
     found: dict[str, tuple[bytes, str]] = {}
-    folders = [("", files("perdure.web") / "static")]
+    folders = [("", Path(__file__).with_name("static"))]
     while folders:
         prefix, folder = folders.pop()
         for entry in folder.iterdir():

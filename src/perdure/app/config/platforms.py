@@ -5,7 +5,7 @@ Third parties add platforms through the entry point group `perdure.adapters`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, cast
@@ -35,6 +35,8 @@ def manifest(name: str) -> Manifest:
     if name in BUILT_IN:
         found = import_module(f"perdure.adapters.{name}.manifest").MANIFEST
     else:
+        from importlib import metadata  # noqa: PLC0415 - a start without others does without it
+
         entries = list(metadata.entry_points(group=GROUP, name=name))
         if not entries:
             raise Rejected(f"there is no platform {name}; known are {', '.join(names())}")
@@ -50,18 +52,21 @@ def address_forms(configured: Iterable[str]) -> dict[str, AddressForm]:
 
 def names() -> list[str]:
     """Return the names of all platforms that are installed."""
+    from importlib import metadata  # noqa: PLC0415 - a start without others does without it
+
     others = {entry.name for entry in metadata.entry_points(group=GROUP)}
     return sorted({*BUILT_IN, *others})
 
 
 def settings_by_name(configured: Iterable[str]) -> dict[str, type[AdapterSettings]]:
-    """Return the settings that each platform takes, for those that are configured or built in."""
-    known = names()
+    """Return the settings that each configured platform takes."""
     asked = set(configured)
-    # Third-party packages are imported only if they are configured. But if the file names an
-    # unknown platform, all are loaded, so that the complaint can list them.
-    wanted = {*asked, *BUILT_IN} if asked <= set(known) else set(known)
-    return {name: manifest(name).settings for name in known if name in wanted}
+    # Third-party packages are looked for and imported only if they are configured. But if the file
+    # names an unknown platform, all are loaded, so that the complaint can list them.
+    if not asked <= set(BUILT_IN):
+        known = set(names())
+        asked = known if asked - known else asked
+    return {name: manifest(name).settings for name in sorted(asked)}
 
 
 def platforms(  # noqa: PLR0913 - what a platform is made with

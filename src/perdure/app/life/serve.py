@@ -29,7 +29,6 @@ from perdure.app.life.life_log import tell_of_migrations, tell_of_start, tell_of
 from perdure.app.life.listening import Bound, LocalSite, UnusableHost, backlog, bound, cannot_listen
 from perdure.app.life.node import Node, RunningNode, running_node
 from perdure.app.life.reload import Reloading, warn_of_what_has_no_effect
-from perdure.app.life.replace import make_way
 from perdure.app.life.signals import Signals
 from perdure.app.life.standstill import Standstill
 from perdure.app.life.stopping import NodeStop
@@ -176,6 +175,8 @@ async def _made_way(
     kept = _kept_port(environ)
     if not options.is_replacing:
         return kept
+    from perdure.app.life.replace import make_way  # noqa: PLC0415 - few starts replace a node
+
     notifier.status("waiting for the running node")
     lock = lock_of(options.home) if settings.store.is_sqlite else None
     return await make_way(options.home, environ, lock=lock, clock=SystemClock()) or kept

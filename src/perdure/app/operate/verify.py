@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, NamedTuple
 
-from perdure.domain.checking.checker import violations
 from perdure.domain.errors import Corrupt
 from perdure.domain.ids import SessionId
 from perdure.domain.journal.records import SessionRecord
@@ -119,6 +118,8 @@ async def _judged(
 def _verdict(records: Sequence[SessionRecord]) -> VerifyVerdict:
     """Judge sessions. Errands are judged too, but not counted: people count the sessions they talk
     in."""
+    from perdure.domain.checking.checker import violations  # noqa: PLC0415 - few nodes are asked
+
     found: list[str] = []
     sound: list[SessionMark] = []
     for record in records:

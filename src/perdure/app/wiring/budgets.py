@@ -2,11 +2,12 @@
 
 import re
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
+import perdure.app
 from perdure.app.config.loading import AgentConfig, BudgetPeriods, Config
 from perdure.app.config.values import ChatAgentSection
 from perdure.app.config.values import PricesSection as PricesConfig
@@ -84,5 +85,5 @@ def listed(model: str) -> Prices | None:
 @cache
 def _list() -> dict[str, _Listed]:
     """Return the list of prices that comes with the package."""
-    text = resources.files("perdure.app").joinpath("prices.toml").read_bytes()
+    text = Path(perdure.app.__file__).with_name("prices.toml").read_bytes()
     return msgspec.toml.decode(text, type=dict[str, _Listed])

@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -140,6 +139,8 @@ def zone_of(name: str) -> tzinfo | None:
         return UTC
     if name.startswith((f"{_OFFSET}+", f"{_OFFSET}-")):
         return _fixed(name.removeprefix(_OFFSET))
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - many machines are in UTC
+
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, KeyError):

@@ -5,7 +5,7 @@ when it is applied. A file without a database in its name serves both databases.
 """
 
 import hashlib
-from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
 from perdure.domain.errors import Corrupt, Rejected
@@ -50,7 +50,7 @@ class Applied(NamedTuple):
 def shipped(database: str) -> list[Migration]:
     """Return the migrations that this version has for one database, in order."""
     found = []
-    for file in files(__name__).iterdir():
+    for file in Path(__file__).parent.iterdir():
         number, _, rest = file.name.partition("_")
         name, _, suffix = rest.partition(".")
         if suffix in ("sql", f"{database}.sql"):
