@@ -26,7 +26,7 @@ from tests.e2e.approving import answer, ask, files, questions, toml
 from perdure.app.editor.agent import OPEN_MAX
 from perdure.testkit.peers.acp.published_acp import PublishedAcp
 from perdure.testkit.peers.fixtures import NewPeer
-from perdure.testkit.processes.command import TRUSTS_NOBODY
+from perdure.testkit.processes.command import TRUSTS_NOBODY, run_command
 from perdure.testkit.processes.http import POLL_S, Client
 from perdure.testkit.processes.process import GatewayProcess
 
@@ -410,6 +410,12 @@ async def test_the_command_ends_when_the_editor_closes_its_end(
     await editor.say(await opened(editor, folder), "hello")
     editor.writer.close()
     assert await editor.gone() == 0
+
+
+async def test_without_an_editor_it_says_who_starts_it(tmp_path: Path) -> None:
+    result = await run_command(["acp"], environ={**os.environ, "PERDURE_HOME": str(tmp_path)})
+    assert (result.code, result.out) == (2, "")
+    assert "an editor starts `perdure acp`" in result.err
 
 
 async def test_without_a_node_it_says_so_and_goes_on_when_there_is_one(

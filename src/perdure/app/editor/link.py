@@ -6,11 +6,13 @@ everything that is under way here ends, and `serve` returns. What runs at the no
 
 import asyncio
 import json
+import os
+import stat
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from itertools import count
-from typing import Final, TypeVar
+from typing import Final, TextIO, TypeVar
 
 import msgspec
 
@@ -199,19 +201,25 @@ def _problem_of(error: PerdureError) -> _Problem:
 
 
 async def standard_link() -> EditorLink:
-    """Return the link over the standard input and output of this process. Raises `Rejected` if they
-    are files."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    heard = asyncio.StreamReaderProtocol(reader)
-    told = asyncio.StreamReaderProtocol(asyncio.StreamReader())
-    try:
-        await loop.connect_read_pipe(lambda: heard, sys.stdin)
-        transport, _ = await loop.connect_write_pipe(lambda: told, sys.stdout)
-    except ValueError as error:
+    """Return the link over the standard input and output of this process. Raises `Rejected` if no
+    editor can be at the other end."""
+    if not (_has_other_end(sys.stdin) and _has_other_end(sys.stdout)):
         raise Rejected(
             "an editor starts `perdure acp` and speaks with it over pipes; standard input and "
             "output cannot be files",
             code="config",
-        ) from error
+        )
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    heard = asyncio.StreamReaderProtocol(reader)
+    told = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+    await loop.connect_read_pipe(lambda: heard, sys.stdin)
+    transport, _ = await loop.connect_write_pipe(lambda: told, sys.stdout)
     return EditorLink(reader, asyncio.StreamWriter(transport, told, None, loop))
+
+
+def _has_other_end(stream: TextIO) -> bool:
+    """Tell whether somebody may write to a stream, or read from it. An event loop cannot wait for
+    files and `/dev/null`."""
+    mode = os.fstat(stream.fileno()).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()
