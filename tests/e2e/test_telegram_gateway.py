@@ -1,8 +1,10 @@
 """Checks a whole gateway with a bot on Telegram: what people see there, also when it dies."""
 
+import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from itertools import count
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -230,6 +232,43 @@ async def test_a_question_is_answered_by_a_button(api: BotApi, start: Start) -> 
     query = api.click(ADA, int(shown[-1].id), "continue")
     await api.wait_shown(ADA, lambda shown: any(len(each.text.split()) >= 60 for each in shown))
     await api.wait(lambda: api.chats.answered == [query])
+
+
+SHELL = """
+[agents.main]
+kind = "demo"
+tools = ["shell"]
+[tools.shell]
+roots = ["{work}"]
+sandbox = "off"
+approve = "never"
+"""
+HALF_WAY = "echo 'half way, see [here](https://a.example)'; while [ ! -e go ]; do sleep 0.05; done"
+
+
+async def test_people_see_how_far_a_tool_is_and_nothing_of_it_stays(
+    api: BotApi, start: Start, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    await start(api.url, api.token, toml=SHELL.format(work=work))
+    text = f"demo tool shell {json.dumps({'action': 'run', 'argv': ['sh', '-c', HALF_WAY]})}"
+    far = "shell: half way, see [here](https://a.example)"  # as words, and no link
+    club, person = -ADA, {"from": {"id": ADA, "is_bot": False, "first_name": "Ada"}}
+
+    api.write(ADA, text)
+    api.write(club, f"@perdure_bot {text}", entities=[MENTION], **person)
+    await api.wait(lambda: any(far in draft for draft in api.chats.drafted_in(ADA)))
+    (growing,) = await api.wait_shown(club, said(far))
+    assert "text_link" not in json.dumps(growing.raw)
+    (work / "go").touch()
+
+    (answer,) = await api.wait_shown(club, lambda shown: "half way, see" in shown[0].text)
+    assert answer.id == growing.id
+    await api.wait_shown(ADA, bool)
+    for chat in (ADA, club):
+        (answer,) = await api.wait_shown(chat, lambda shown: far not in shown[0].text)
+        assert "exit code 0" in answer.text
 
 
 async def test_a_wrong_token_is_told_by_the_health(api: BotApi, start: Start) -> None:

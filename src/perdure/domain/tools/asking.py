@@ -105,7 +105,7 @@ def approval_text(  # noqa: PLR0913 - everything that a person must know
     if is_shown_whole(arguments, preview):
         lines.append(_fenced(arguments))
         lines += [_fenced(preview, "diff")] if preview else []
-        scopes = f" session, forever or 30m after it covers {_code(grant)}." if grant else ""
+        scopes = f" session, forever or 30m after it covers {code_line(grant)}." if grant else ""
         lines.append(f"/approve {name} allows it, /deny {name} does not.{scopes}{_wait(minutes)}")
     else:
         shown = exact(arguments[: SHOWN_MAX + 1])
@@ -142,7 +142,7 @@ def _name(tool: str) -> str:
     return exact(tool).replace("*", "").replace("`", "")
 
 
-def _code(text: str) -> str:
+def code_line(text: str) -> str:
     """Return a line as code that it cannot end: it may hold the name of a file or an address."""
     line = " ".join(text.split()).replace("`", "'")
     return f"`{exact(line)}`"
@@ -166,9 +166,9 @@ def answered_text(kind: QuestionKind, answer: str, who: str, scope: str, grant: 
         return f"⛔ Denied by {who}."
     lasting = (
         {
-            Scope.SESSION: f" From now on in this session: {_code(grant)}.",
-            Scope.FOREVER: f" From now on: {_code(grant)}. /grants takes it back.",
-            Scope.TIME: f" For a while: {_code(grant)}.",
+            Scope.SESSION: f" From now on in this session: {code_line(grant)}.",
+            Scope.FOREVER: f" From now on: {code_line(grant)}. /grants takes it back.",
+            Scope.TIME: f" For a while: {code_line(grant)}.",
         }.get(Scope(scope), "")
         if scope
         else ""

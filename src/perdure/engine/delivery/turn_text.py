@@ -1,6 +1,9 @@
 """Computes the text that people see of a running turn, from the events and deltas published for
 it."""
 
+import re
+from typing import Final
+
 from perdure.domain.delivery import Display, Streaming
 from perdure.domain.ids import CallId, MessageId
 from perdure.domain.journal.events import (
@@ -12,9 +15,13 @@ from perdure.domain.journal.events import (
     TurnSettled,
 )
 from perdure.domain.journal.question_events import AnswerAwaited
+from perdure.domain.tools.asking import code_line
 from perdure.domain.turn.watching import Delta, ToolProgress
 from perdure.engine.watching.feed import FeedItem
 from perdure.ports.turns.turns import Claimed
+
+# A line in which no platform and no markdown finds anything but words: no link, no mention.
+_PLAIN: Final = re.compile(r"[\w ,%()+=-]*")
 
 
 class TurnText:
@@ -39,9 +46,8 @@ class TurnText:
         if item.turn != self._turn:
             return
         if isinstance(item, ToolProgress):
-            self._tools[CallId(item.call)] = (
-                f"{self._names.get(CallId(item.call), 'a tool')}: {item.text}"
-            )
+            name = self._names.get(CallId(item.call), "a tool")
+            self._tools[CallId(item.call)] = f"{name}: {_as_words(item.text)}"
         elif isinstance(item, Delta):
             self._is_thinking = False
             known = self._texts.get(item.message, "")
@@ -53,7 +59,7 @@ class TurnText:
         match recorded.event:
             case AssistantSaid() as said:
                 self._texts[said.message] = said.text
-                self._names.update({call.id: call.name for call in said.calls})
+                self._names.update({call.id: _as_words(call.name) for call in said.calls})
             case ToolStarted(call=call):
                 self._tools[call] = self._names.get(call, "a tool")
             case ToolFinished(call=call):
@@ -77,3 +83,10 @@ class TurnText:
         if self._is_thinking and self._display.has_reasoning:
             working.append("thinking")
         return f"{said}\n\n_{', '.join(working)} …_".lstrip() if working else said
+
+
+def _as_words(text: str) -> str:
+    """Return a line that a tool or a model has written so that it means nothing but its words: as
+    code, if anything in it could mean more."""
+    line = " ".join(text.split())
+    return line if _PLAIN.fullmatch(line) else code_line(line)
