@@ -466,6 +466,26 @@ def test_a_grant_for_what_must_not_be_repeated_covers_the_same_arguments() -> No
     assert (same.do, other.do) == (Do.ALLOW, Do.ASK)
 
 
+def test_what_is_asked_once_is_granted_for_one_tool_of_a_server() -> None:
+    policy = ToolPolicy(agent="main", approve={"mcp.time": Approve.ONCE})
+
+    def tool(own: str) -> CallTraits:
+        return CallTraits(
+            names=("mcp.time", f"mcp.time.{own}"),
+            repeat=Repeat.ONCE,
+            permission=Permission.ACT,
+            definition=own,
+            has_siblings=True,
+        )
+
+    offer = decided(tool("now"), policy).offer
+    assert offer is not None
+    assert offer.words == "mcp.time.now, any call"
+    grant = granted(offer)
+    assert decided(tool("now"), policy, grant, arguments='{"zone": "UTC"}').do is Do.ALLOW
+    assert decided(tool("set"), policy, grant).do is Do.ASK
+
+
 def test_what_is_asked_once_in_a_session_is_granted_for_any_call() -> None:
     policy = ToolPolicy(agent="main", approve={"files": Approve.ONCE})
     asked = decided(file_call("/home/a.txt"), policy)

@@ -157,9 +157,9 @@ def offered(
         return None
     act, definition = traits.act, traits.definition
     if is_any:
-        return GrantOffer(
-            agent=agent, act=traits.tool, definition=definition, words=f"{traits.tool}, any call"
-        )
+        # No more than what was described to the person: a server may have any number of tools.
+        tool = traits.defined
+        return GrantOffer(agent=agent, act=tool, definition=definition, words=f"{tool}, any call")
     pattern, words = _pattern(traits, arguments)
     return GrantOffer(
         agent=agent, act=act, definition=definition, pattern=pattern, words=f"{act} {words}"

@@ -33,9 +33,10 @@ class CallTraits(msgspec.Struct, frozen=True, kw_only=True):
     call does with it (`files`, `files.write`). `definition` is a digest of the tool's description
     and schema. `paths` are the file that the call is about, absolute and below its root, and `argv`
     is the command that it runs. A call that reads the web has its address in `paths`, and `site` is
-    what of it people may grant. `folder` is where it works. `ends_with_turn`: a stop ends the call
-    even if it must not be repeated. `inquiry` is set if a person must answer the call. `problem`
-    says why the call cannot run; then nobody is asked about it.
+    what of it people may grant. `has_siblings`: the first name stands for several tools, each with
+    a definition of its own. `folder` is where it works. `ends_with_turn`: a stop ends the call even
+    if it must not be repeated. `inquiry` is set if a person must answer the call. `problem` says
+    why the call cannot run; then nobody is asked about it.
     """
 
     names: tuple[str, ...]
@@ -45,6 +46,7 @@ class CallTraits(msgspec.Struct, frozen=True, kw_only=True):
     paths: tuple[str, ...] = ()
     argv: tuple[str, ...] = ()
     site: str = ""
+    has_siblings: bool = False
     folder: str = ""
     ends_with_turn: bool = False
     inquiry: Inquiry | None = None
@@ -59,6 +61,12 @@ class CallTraits(msgspec.Struct, frozen=True, kw_only=True):
     def act(self) -> str:
         """Return the narrowest name: what the call does."""
         return self.names[-1]
+
+    @property
+    def defined(self) -> str:
+        """Return the name of all that the definition describes: the tool with all that it does, or
+        one tool of several."""
+        return self.act if self.has_siblings else self.tool
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):

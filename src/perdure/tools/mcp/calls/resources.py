@@ -47,6 +47,7 @@ class ResourcesTool:
             names=(f"mcp.{server.name}", rule_name(server.name, RESOURCES)),
             repeat=Repeat.REPEATABLE,
             permission=Permission.ACT,
+            has_siblings=True,
         )
 
     def traits(self, arguments: str) -> CallTraits:

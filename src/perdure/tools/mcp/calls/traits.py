@@ -51,6 +51,7 @@ def traits_of(server: str, tool: ListedTool, rules: Sequence[RepeatRule]) -> Cal
         names=(f"mcp.{server}", rule_name(server, tool.name)),
         repeat=repeat_of(tool, rules),
         permission=Permission.ACT,
+        has_siblings=True,
     )
 
 
