@@ -7,7 +7,7 @@ the store, or into its driver, and around the platform, the model and the files'
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from perdure.engine.models.roster import Roster, Seat
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.turns.tools.deadlines import Deadlines
 from perdure.engine.watching.feed import Feed, FeedItem
+from perdure.ports.turns.tools import Tools
 from perdure.store.drivers.driver import Driver
 from perdure.store.drivers.postgres import PostgresDriver
 from perdure.store.drivers.sqlite import SqliteDriver
@@ -66,13 +67,13 @@ class WatchedFeed(Feed):
         super().publish(session, items)
 
 
-def surroundings(world: World, store: Store, fuse: Fuse) -> NodeDependencies:
+def surroundings(world: World, store: Store, tools: Tools, fuse: Fuse) -> NodeDependencies:
     setup = world.setup
     seat = Seat(
         name="main",
         kind="scripted",
         agent=FusedAgent(FlyingAgent(world) if setup.flies else HeldAgent(world), fuse),
-        tools=HeldTools(world),
+        tools=tools,
         prompts=FusedPrompts(ScriptedPrompts(world.prompts_fetched), fuse),
         instructions="Speak of the sea.",
         has_memory=setup.has_memory,
@@ -105,9 +106,10 @@ async def a_process(
     store = Store(counted, clock=world.clock, entropy=world.entropy, media=media)
     world.commits.count_in(store)
     await store.open()
+    made = world.make_tools(fuse) if world.make_tools else nullcontext(HeldTools(world))
     try:
-        async with Supervisor() as supervisor:
-            dependencies = surroundings(world, store, fuse)
+        async with made as tools, Supervisor() as supervisor:
+            dependencies = surroundings(world, store, tools, fuse)
             feed = WatchedFeed(world)
             parts = compose_node(dependencies, supervisor.start, feed=feed)
             questions, nodes = dependencies.store.questions, dependencies.store.nodes

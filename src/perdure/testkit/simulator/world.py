@@ -45,6 +45,7 @@ from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.recovery import CONTINUE, DROP, Policy
 from perdure.domain.turn.watching import Delta
 from perdure.ports.records.history import Page
+from perdure.ports.turns.tools import Tools
 from perdure.testkit.simulator.agent import ScriptedAgent, said
 from perdure.testkit.simulator.commits import Commits
 from perdure.testkit.simulator.crash import BACK_S, Fuse, Nemesis, SimulatedCrash
@@ -72,6 +73,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     strikes_commits: bool = False  # in the database's driver, instead of around the store's ports
 
 
+# Makes the tools of one process, and ends with it whatever they have started.
+MakeTools = Callable[[Fuse], AbstractAsyncContextManager[Tools]]
 Begin = Callable[["World", Fuse], AbstractAsyncContextManager[Process]]
 Bury = Callable[[], Awaitable[None]]
 
@@ -111,9 +114,9 @@ class World:
     `holds` decides which answers wait at the gate after a piece of text. `shown` is what watchers
     have read of each message. `tools_ran` names each call once for every time that it ran, and
     `prompts_fetched` has the text of a prompt once for every time that it was fetched. `flown` is
-    how an agent that stays in the middle of its answers has begun and gone on.
-    `when_called` is done while a tool runs. `clickers` are those who press a button under each
-    question that they see: who, and which one.
+    how an agent that stays in the middle of its answers has begun and gone on. `when_called` is
+    done while a tool runs. `make_tools` makes other tools for each process than the usual ones.
+    `clickers` are those who press a button under each question that they see: who, and which one.
     """
 
     def __init__(self, begin: Begin, bury: Bury, *, setup: Setup, seed: int = 0) -> None:
@@ -130,6 +133,7 @@ class World:
         self.prompts_fetched: list[str] = []
         self.flown: list[str] = []
         self.when_called: Callable[[], None] = lambda: None
+        self.make_tools: MakeTools | None = None
         self.shown: dict[str, str] = {}
         self.modes: dict[str, Busy] = {}
         self.clickers: list[tuple[str, str]] = []
