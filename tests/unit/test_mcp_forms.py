@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from perdure.domain.errors import Rejected
@@ -64,7 +65,7 @@ def test_a_label_that_pretends_to_decline_makes_no_buttons() -> None:
 def test_several_fields_are_asked_in_words() -> None:
     question = question_of("paint", needed(form("colour", colour=COLOUR, number=NUMBER)))
     assert question.choices == ()
-    assert '**colour** (one of red, green; "green" if you leave it out)' in question.text
+    assert "**colour** (one of red, green; green if you leave it out)" in question.text
     assert "**number** (a whole number from 1 to 9; you may leave it out)" in question.text
     assert "or say Decline" in question.text
 
@@ -78,6 +79,47 @@ def test_an_address_is_shown_and_visited_or_not() -> None:
     assert (done.action, done.content, done.state) == ("accept", {}, "kept")
     with pytest.raises(Rejected, match="say Done"):
         given_by(ToolReply(answer="hm", state=""), asked)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (
+            "https://a.example/login?client_id=1&x=_b_",
+            "`https://a.example/login?client_id=1&x=_b_`",
+        ),
+        ("[https://bank.example](https://evil.example)", ""),
+        (
+            "https://evil.example/](https://bank.example)",
+            "`https://evil.example/](https://bank.example)`",
+        ),
+        ("https://evil.example/`*a*", "`https://evil.example/%60*a*`"),
+        ("https://bank.example@evil.example/", ""),
+        ("https://bank.example\\@evil.example/", ""),
+        ("javascript:alert(1)", ""),
+        ("https://evil.example/" + "a" * 2_000, ""),
+    ],
+)
+def test_an_address_looks_like_what_it_is_or_nobody_is_asked(url: str, shown: str) -> None:
+    if shown:
+        assert question_of("paint", needed(url=url)).text.endswith(f"where it leads: {shown}")
+    else:
+        with pytest.raises(Rejected, match="address opened"):
+            question_of("paint", needed(url=url))
+
+
+def test_no_link_in_the_words_of_a_server_hides_where_it_leads() -> None:
+    said = "[bank.example](https://evil.example) [a][b]\n[b]: https://evil.example"
+    asked = msgspec.structs.replace(needed(form("n", n=NUMBER)), message=said)
+    text = question_of("paint", asked).text
+    assert "> [bank.example] (https://evil.example) [a] [b]\n> [b] : https://evil.example" in text
+
+
+def test_what_is_taken_if_nothing_is_said_is_told_in_words() -> None:
+    fields = {"one": {**TITLED, "default": "r"}, "some": {**SEVERAL, "default": ["a", "b"]}}
+    text = question_of("paint", needed(form(**fields))).text
+    assert "(one of Red, g; Red if you leave it out)" in text
+    assert "; a, b if you leave it out)" in text
 
 
 def test_whoever_is_asked_for_a_secret_is_warned() -> None:

@@ -17,6 +17,7 @@ FIELDS_MAX: Final = 20
 OPTIONS_MAX: Final = 200
 _NAME_MAX: Final = 60
 _TOLD_MAX: Final = 200
+_DEFAULT_MAX: Final = 100
 _VALUE_MAX: Final = 10_000
 _YES: Final = frozenset({"true", "yes", "y", "on"})
 _NO: Final = frozenset({"false", "no", "n", "off"})
@@ -59,6 +60,15 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
             "several": f"some of {self._labels}, with commas between",
         }[self.kind]
         return f"{what}{self._bounds}"
+
+    @property
+    def told_default(self) -> str:
+        """Return what is sent if nothing is put in, as a person would put it."""
+        labels = dict(self.options)
+        values = self.default if isinstance(self.default, list) else [self.default]
+        if labels and all(isinstance(each, str) and each in labels for each in values):
+            return ", ".join(labels[each] for each in values)[:_TOLD_MAX] or "none of them"
+        return harmless_line(msgspec.json.encode(self.default).decode()[:_DEFAULT_MAX])
 
     @property
     def _labels(self) -> str:

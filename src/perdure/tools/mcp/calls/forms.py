@@ -4,6 +4,7 @@ The question says which server asks, and that the answer goes to it. An answer t
 told to the person, who is asked again; the server never sees it.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -22,6 +23,14 @@ DONE: Final = "Done"
 _MESSAGE_MAX: Final = 1_500
 _URL_MAX: Final = 2_000
 _FORM_MAX: Final = 2_500
+# Between the two halves of a link in markdown.
+_LINK_MIDDLE: Final = re.compile(r"\](?=[(\[:])")
+_WEB_PAGE: Final = re.compile(r"https?://([^/?#]+)", re.IGNORECASE)
+# An address that every reader of markdown takes as it is.
+_PLAIN_PAGE: Final = re.compile(
+    r"https?://[a-z0-9.:-]+(?:[/?#](?:[a-z0-9/.~%?&=+,;:@$#-]|(?<=[a-z0-9])_(?=[a-z0-9]))*)?",
+    re.IGNORECASE,
+)
 _SECRETS: Final = (
     "password",
     "passphrase",
@@ -174,8 +183,7 @@ def _how(fields: Sequence[FormField]) -> str:
 def _told(field: FormField) -> str:
     described = f": {field.description}" if field.description else ""
     if field.default is not None:
-        default = msgspec.json.encode(field.default).decode()[:100]
-        left_out = f"; {harmless_line(default)} if you leave it out"
+        left_out = f"; {field.told_default} if you leave it out"
     else:
         left_out = "" if field.is_required else "; you may leave it out"
     return f"**{_label(field)}**{described} ({field.wants}{left_out})"
@@ -207,11 +215,21 @@ def _label(field: FormField) -> str:
 
 
 def _quoted(message: str) -> str:
-    """Return the server's words as a quotation that they cannot leave."""
+    """Return the server's words as a quotation that they cannot leave, and in which no link looks
+    as if it led elsewhere."""
     cut = message[:_MESSAGE_MAX] + ("…" if len(message) > _MESSAGE_MAX else "")
+    cut = _LINK_MIDDLE.sub("] ", cut)
     return "\n".join(f"> {line}" for line in cut.splitlines() or [""])
 
 
 def _shown_url(url: str) -> str:
-    shown = "".join(char for char in url[:_URL_MAX] if char.isprintable() and not char.isspace())
-    return shown if len(url) <= _URL_MAX else f"{shown}…"
+    """Return an address as people see it. One that a reader of markdown could take for something
+    else is shown as code. Raises `Rejected` for what is no page of the web, and for one with a user
+    in it, because that looks like the name of a server."""
+    shown = "".join(char for char in url if char.isprintable() and not char.isspace())
+    server = _WEB_PAGE.match(shown)
+    if server is None or "@" in server[1] or "\\" in server[1]:
+        raise Rejected("the server wants an address opened that is no page of the web")
+    if len(shown) > _URL_MAX:
+        raise Rejected("the server wants an address opened that is too long to be looked at")
+    return shown if _PLAIN_PAGE.fullmatch(shown) else f"`{shown.replace('`', '%60')}`"
