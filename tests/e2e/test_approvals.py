@@ -309,7 +309,8 @@ async def test_the_command_line_answers_with_a_running_node(own: Client, tmp_pat
     await own.settled(question["turn"])
     assert (tmp_path / "work" / "one.txt").exists()
     question = await asked(own, "a", files("write", "two.txt", text="x"))
-    assert (await perdure(own, "approvals", "deny", question["id"])).code == 0
+    # The question itself is shown with the end of its id.
+    assert (await perdure(own, "approvals", "deny", question["id"][-6:])).code == 0
     assert "denied" in await result_of(own, "a", question["turn"])
     question = await asked(own, "a", ask("Which city?"))
     assert (await perdure(own, "approvals", "answer", question["id"], "Porto", "now")).code == 0

@@ -102,7 +102,7 @@ async def test_a_good_and_a_broken_server_are_seen_alike_everywhere(
     told = await perdure(gateway.home, "status")
     assert told.code == 0
     assert "servers 1 not started, 1 ready, 1 down" in told.out
-    assert "mcp.bad is down: " in told.out
+    assert "mcp.bad: it is down: " in told.out
     assert "mcp.good" not in told.out
     listed = await perdure(gateway.home, "mcp", "list", "--json")
     assert {each["name"]: each["state"] for each in listed.json["servers"]} == {

@@ -87,3 +87,19 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(chat: Chat) -> Non
     await card(chat).get_by_label("Your answer").fill("Decline")
     await card(chat).get_by_role("button", name="Answer", exact=True).click()
     await chat.answered("decline")
+
+
+async def test_a_call_that_has_failed_does_not_look_as_if_it_were_done(chat: Chat) -> None:
+    await chat.sign_in()
+    await call(chat, "fail", text="oh no")
+    await chat.at_rest()
+
+    await expect(chat.page.locator(".tool-state").last).to_have_text("failed")
+
+
+async def test_a_prompt_without_its_argument_says_what_to_write(chat: Chat) -> None:
+    await chat.sign_in()
+    await chat.say("/board__greet")
+
+    told = chat.page.locator(".row.outcome").last
+    await expect(told).to_contain_text("Write: /board__greet name [style]")

@@ -255,6 +255,7 @@ def test_a_configuration_error_is_a_rejection() -> None:
     ("text", "line", "said"),
     [
         ("[servers]\nport = 1", 1, 'did you mean "server"?'),
+        ("[mcpServers.time]\ncommand = ['x']", 1, "did you mean [tools.mcp.NAME]?"),
         ("server = 3", 1, "[server] must be a table"),
         ('[server]\nport = "80"', 2, 'from 0 to 65535, not "80"'),
         ("[server]\nport = 65536", 2, "from 0 to 65535, not 65536"),

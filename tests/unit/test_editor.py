@@ -142,6 +142,18 @@ def test_a_call_that_an_agent_makes_by_itself_is_told_from_its_beginning() -> No
     assert last.content[0] == EditShown(path="/w/src/x.py", old_text="a\n", new_text="b\n")
 
 
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [("finished", "completed"), ("failed", "failed"), ("refused", "failed"), ("unknown", "failed")],
+)
+def test_a_call_is_told_as_it_has_ended(state: str, status: str) -> None:
+    telling = Retelling(folder="/w", media="")
+    ended = ToolNews(turn=TURN, call="call_1", name="fetch", state=state, result="x")
+    last = telling.retold(ended)[-1]
+    assert isinstance(last, CallChanged)
+    assert last.status == status
+
+
 def test_a_turn_that_ends_leaves_no_call_open() -> None:
     telling = Retelling(folder="/w", media="")
     telling.retold(ToolNews(turn=TURN, call="call_1", name="fetch", state="started"))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Literal, TypeVar, Union, cast, get_args, get_origin
+from typing import Final, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -32,6 +32,10 @@ from perdure.app.config.toml_words import (
 from perdure.domain.secret import Secret
 
 T = TypeVar("T", bound=msgspec.Struct)
+# What other programs call our sections.
+_ELSEWHERE: Final[Mapping[str, str]] = dict.fromkeys(
+    ("mcp", "mcpServers", "mcp_servers"), "[tools.mcp.NAME]"
+)
 
 
 class TomlSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +108,9 @@ class TomlReader:
         where = f"in {key_text(path)}" if path else "at the top of the file"
         for key in value:
             if key not in valid:
-                text = f"unknown key {in_quotes(key)} {where}; {instead(key, valid)}"
+                place = None if path else _ELSEWHERE.get(key)
+                advice = instead(key, valid) if place is None else f"did you mean {place}?"
+                text = f"unknown key {in_quotes(key)} {where}; {advice}"
                 self.complain((*path, key), text)
 
     def _ask_for_missing(

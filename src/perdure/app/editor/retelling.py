@@ -32,7 +32,7 @@ from perdure.domain.turn.watching import Delta, News, OutcomeNews, StateNews, To
 # How many messages are remembered, so that they are not told again.
 KNOWN_MAX: Final = 2_000
 _UNDER_WAY: Final = ("started", "progress")
-_UNKNOWN: Final = "unknown"
+_DONE: Final = "finished"
 _PLAN_STATES: Final[dict[TodoState, Literal["pending", "in_progress", "completed"]]] = {
     TodoState.OPEN: "pending",
     TodoState.DOING: "in_progress",
@@ -191,7 +191,7 @@ class Retelling:
             yield CallChanged(tool_call_id=call, status="in_progress", content=content)
             return
         content = shown(text, seen.edits or edits_in(text), self.folder)
-        status: Status = "failed" if state == _UNKNOWN else "completed"
+        status: Status = "completed" if state == _DONE else "failed"
         yield CallChanged(tool_call_id=call, status=status, content=content)
         del self._calls[call]
 

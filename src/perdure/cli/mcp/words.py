@@ -22,7 +22,6 @@ def server_lines(views: Sequence[ToolServerView]) -> Iterator[str]:
     yield f"servers {', '.join(counts)}"
     for view in views:
         if view.state is ServerState.DOWN or view.failures:
-            why = f": {view.why}" if view.why else ""
             failed = f"; {view.failures} of {view.calls} calls were not answered"
-            told = f"mcp.{view.name} is {state_in_words(view.state)}{why}"
-            yield f"{told}{failed if view.failures else ''}"
+            told = view.why or f"it is {state_in_words(view.state)}"
+            yield f"mcp.{view.name}: {told}{failed if view.failures else ''}"

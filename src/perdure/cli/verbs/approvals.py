@@ -1,11 +1,17 @@
 """Implements `perdure approvals`: lists what agents ask for, and allows or denies it."""
 
+from typing import Final
+
 from perdure.cli.printing import clean, print_json, when
 from perdure.cli.tables import print_table
-from perdure.cli.target import CommandTarget, answering
+from perdure.cli.target import CommandTarget, EndpointAnswerer, answering
 from perdure.domain.journal.records import QuestionView
+from perdure.domain.tools.asking import SHORT
 from perdure.web import wire
 from perdure.web.ops import approvals
+
+_ID: Final = "qst_"
+_LOOKED_AT: Final = 1000
 
 
 async def list_approvals(
@@ -29,10 +35,20 @@ async def list_approvals(
             print(f"more with: perdure approvals list --after {found.next}")
 
 
+async def _whole(answers: EndpointAnswerer, named: str) -> str:
+    """Return the id of the question that is named by its id, or by the end of it as in a
+    conversation."""
+    if named.startswith(_ID) or len(named) < SHORT:
+        return named
+    found = await answers.ask(approvals.approvals, limit=_LOOKED_AT)
+    meant = [each.id for each in found.approvals if each.id.endswith(named.lower())]
+    return meant[0] if len(meant) == 1 else named
+
+
 async def show(target: CommandTarget, *, question: str) -> None:
     """Print one question with its exact arguments."""
     async with answering(target) as answers:
-        found = await answers.ask(approvals.approval, question)
+        found = await answers.ask(approvals.approval, await _whole(answers, question))
     if target.is_json:
         print_json(found)
         return
@@ -60,7 +76,8 @@ async def answer(
     """Give the answer to a question."""
     body = wire.AnswerIn(answer=word, scope=scope, for_s=for_s)
     async with answering(target) as answers:
-        found = await answers.ask(approvals.answer, question, body=body)
+        which = await _whole(answers, question)
+        found = await answers.ask(approvals.answer, which, body=body)
     if target.is_json:
         print_json(found)
     else:

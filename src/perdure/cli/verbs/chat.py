@@ -320,7 +320,9 @@ class _GrowingReply:
         if self.text and not self._is_line_over:
             self._show("\n")
         if news.outcome != "done":
-            why = ", ".join(short_line(part) for part in (news.reason, news.detail) if part)
+            why = ", ".join(
+                short_line(part, length=500) for part in (news.reason, news.detail) if part
+            )
             complain(f"the turn ended as {news.outcome}" + (f": {why}" if why else ""))
 
 

@@ -46,6 +46,13 @@ from perdure.domain.outcomes import CallEnding, Outcome, StopReason
 
 # The suffix that makes the id of an empty last entry from the id of its turn.
 _END: Final = ".end"
+# How people see that a tool call is over, where it has not just returned a result.
+_STATES: Final[Mapping[CallEnding, str]] = {
+    CallEnding.FAILED: "failed",
+    CallEnding.INTERRUPTED: "failed",
+    CallEnding.DENIED: "refused",
+    CallEnding.UNKNOWN: "unknown",
+}
 # The place of what is still being written: behind everything that is in the journal.
 AT_THE_END: Final = 2**62
 
@@ -327,7 +334,7 @@ def ended_turn(entry: str) -> str:
 
 def call_state(ending: CallEnding) -> str:
     """Return the state of a tool call that is over, as people see it."""
-    return "unknown" if ending is CallEnding.UNKNOWN else "finished"
+    return _STATES.get(ending, "finished")
 
 
 def page(

@@ -57,7 +57,8 @@ function block(label, className, size, ...children) {
 function details(entry) {
   const preview = previewOf(entry.text);
   const parts = [block('Arguments', 'arguments', entry.args.length, exactJson(entry.args))];
-  if (preview.length) parts.push(block('What would change', 'diff', 0, ...preview.map(diffLine)));
+  const isChange = preview[0]?.startsWith('--- ');
+  if (preview.length) parts.push(block(isChange ? 'What would change' : 'What would happen', 'diff', 0, ...preview.map(diffLine)));
   // A screen reader that is told of a new card is not made to read all of it.
   const all = make('div', 'blocks', ...parts);
   all.setAttribute('aria-live', 'off');

@@ -44,7 +44,7 @@ export function outcomeWords(outcome, reason, { detail = '', isSilent = false, i
       if (reason === 'content_filter') return 'The model’s provider filtered part of this answer.';
       return isSilent ? 'The agent has answered nothing.' : '';
     case 'failed': return withReason('This answer failed', detail || reason);
-    case 'refused': return withReason('Not answered', reason);
+    case 'refused': return withReason('Not answered', detail || reason);
     case 'stopped': return 'Stopped.';
     case 'superseded': return 'Replaced by the next message.';
     case 'suspended':
@@ -65,7 +65,7 @@ export function leftOutWords(what) {
 }
 
 export const TOOL_STATES = {
-  started: 'running', finished: 'done', refused: 'not run', unknown: 'effect unknown', happened: 'has happened', not_happened: 'has not happened',
+  started: 'running', finished: 'done', failed: 'failed', refused: 'not run', unknown: 'effect unknown', happened: 'has happened', not_happened: 'has not happened',
 };
 
 const SCOPES = { session: ' in this session', forever: ' forever' };
