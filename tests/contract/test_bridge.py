@@ -283,3 +283,23 @@ async def test_an_ended_bridge_makes_no_bindings(bridge: ToolBridge) -> None:
         await Desk().opened(bridge, "ring")
     assert (await binding.call("ring", {})).text == GONE
     assert not Path(binding.address.env["PERDURE_BRIDGE"]).exists()
+
+
+async def test_who_hangs_up_after_the_handshake_has_a_session(bridge: ToolBridge) -> None:
+    # Some agents open a connection for each message, and close it at the last word.
+    address = (await Desk().opened(bridge, "mail")).address
+    headers = {
+        **ACCEPT,
+        "Authorization": f"Bearer {address.token}",
+    }
+    for _ in range(20):
+        async with aiohttp.ClientSession(headers=headers) as http:
+            greeting = await http.post(address.url, json=INITIALIZE)
+            while not (await greeting.content.readline()).startswith(b"data: {"):
+                pass
+            greeting.close()
+            session = {"Mcp-Session-Id": greeting.headers["Mcp-Session-Id"]}
+            listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
+            listed = await http.post(address.url, json=listing, headers=session)
+            assert listed.status == 200
+            listed.close()

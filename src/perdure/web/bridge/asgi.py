@@ -5,10 +5,12 @@ The official server of tools is such an application, and the gateway's HTTP serv
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
+# How long an application may take to notice that nobody listens.
+LEAVE_S: Final = 5.0
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -31,6 +33,10 @@ class _Exchange:
             return {"type": "http.request", "body": body, "more_body": False}
         await self._gone.wait()
         return {"type": "http.disconnect"}
+
+    def leave(self) -> None:
+        """Note that nobody listens any more."""
+        self._gone.set()
 
     async def send(self, message: Message) -> None:
         """Pass on a part of the answer. Once nobody listens any more, nothing is passed on."""
@@ -69,5 +75,22 @@ async def answer_by(app: AsgiApp, request: web.Request, body: bytes) -> web.Stre
         "client": None,
         "server": None,
     }
-    await app(scope, exchange.receive, exchange.send)
+    told = app(scope, exchange.receive, exchange.send)
+    answering = asyncio.ensure_future(told)  # noqa: TID251 - it ends with the request
+    try:
+        await asyncio.shield(answering)
+    except asyncio.CancelledError:
+        # Who hangs up after the last word has its answer: the application must not take that for a
+        # failure, and forget the session that it has just opened.
+        exchange.leave()
+        await asyncio.wait({answering}, timeout=LEAVE_S)
+        answering.add_done_callback(_heard)
+        answering.cancel()
+        raise
     return exchange.response or web.Response(status=500)
+
+
+def _heard(answering: "asyncio.Future[None]") -> None:
+    """Take note of how an answer has ended to which nobody listens."""
+    if not answering.cancelled():
+        answering.exception()
