@@ -2,8 +2,10 @@
 what they can reach, how they end, and who may see what runs in the background."""
 
 import asyncio
+import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -464,20 +466,12 @@ def git(root: Path, *words: str) -> None:
     subprocess.run(["git", *author, *words], cwd=root, check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("hooks", ["usual", "missing", "inside", "outside"])
-async def test_what_git_runs_later_cannot_be_changed(
-    boxed: Model, root: Path, tmp_path: Path, hooks: str
-) -> None:
+@pytest.mark.parametrize("hooks", ["usual", "missing"])
+async def test_what_git_runs_later_cannot_be_changed(boxed: Model, root: Path, hooks: str) -> None:
     git(root, "init", "-q")
     place = root / ".git" / "hooks"
-    if hooks != "usual":
-        for each in place.iterdir():
-            each.unlink()
-        place.rmdir()
-    if hooks in ("inside", "outside"):
-        target = (root if hooks == "inside" else tmp_path) / "shared-hooks"
-        target.mkdir()
-        place.symlink_to(target)
+    if hooks == "missing":
+        shutil.rmtree(place)
     before = (root / ".git" / "config").read_text()
     said = await boxed.script(
         "echo evil > .git/hooks/pre-commit; git config core.fsmonitor evil;"
@@ -489,6 +483,62 @@ async def test_what_git_runs_later_cannot_be_changed(
     assert not (place / "pre-commit").exists()
     assert (root / ".git" / "config").read_text() == before
     assert not (root / ".git2").exists()
+
+
+@pytest.mark.parametrize("where", ["root", "elsewhere"])
+async def test_a_repository_whose_hooks_are_a_link_is_read_only(
+    boxed: Model, root: Path, tmp_path: Path, where: str
+) -> None:
+    git(root, "init", "-q")
+    place, target = root / ".git" / "hooks", (root if where == "root" else tmp_path) / "shared"
+    shutil.rmtree(place)
+    target.mkdir()
+    place.symlink_to(target)
+    await boxed.script(
+        "echo evil > .git/hooks/pre-commit; rm .git/hooks; mkdir .git/hooks;"
+        "echo evil > .git/hooks/pre-commit"
+    )
+    assert place.is_symlink()
+    assert list(target.iterdir()) == []
+
+
+async def test_a_repository_that_cannot_be_prepared_is_read_only(boxed: Model, root: Path) -> None:
+    git(root, "init", "-q")
+    place = root / ".git" / "hooks"
+    shutil.rmtree(place)
+    place.write_text("a file instead of a folder")
+    assert "Read-only" in await boxed.script("rm .git/hooks; echo evil > .git/new")
+
+
+@pytest.mark.parametrize(
+    "attempts",
+    [
+        # Git reads its configuration from wherever `commondir` says.
+        ["cp -r .git it; {evil}; mv it .git/; rm -f .git/commondir; echo it > .git/commondir"],
+        # A folder without `HEAD` is no repository, and becomes one again.
+        ["mv .git/HEAD it", "cd .git; mkdir it; {evil}; cat it/config >> config; cp ../it HEAD"],
+    ],
+)
+async def test_a_repository_is_not_made_to_run_what_a_command_has_written(
+    boxed: Model, root: Path, tmp_path: Path, attempts: list[str]
+) -> None:
+    git(root, "init", "-q")
+    proof = tmp_path / "proof"
+    evil = f"git config -f it/config core.fsmonitor 'touch {proof}; false'"
+    for attempt in attempts:
+        await boxed.script(attempt.format(evil=evil))
+    with contextlib.suppress(subprocess.CalledProcessError):
+        git(root, "status")
+    assert not proof.exists()
+
+
+async def test_a_repository_works_as_before_after_a_command(boxed: Model, root: Path) -> None:
+    git(root, "init", "-q")
+    assert "exit code 0" in await boxed.runs("git", "status")
+    git(root, "commit", "-q", "--allow-empty", "-m", "one")
+    git(root, "worktree", "add", "-q", "beside")
+    git(root / "beside", "commit", "-q", "--allow-empty", "-m", "two")
+    assert "exit code 0" in await boxed.runs("git", "log", "beside", "--")
 
 
 async def test_a_repository_that_a_command_has_made_is_kept_like_others(
