@@ -264,7 +264,7 @@ def test_every_effect_over_http_is_documented() -> None:
 
 
 def test_the_metrics_are_those_of_the_code() -> None:
-    source = (PACKAGE / "web" / "ops" / "metrics.py").read_text(encoding="utf-8")
+    source = (PACKAGE / "web" / "measuring" / "metrics.py").read_text(encoding="utf-8")
     rows = table(section("docs/operations.md", "## Metrics"))
     listed = {bare(row[0])[0].removesuffix("_total") for row in rows}
     assert listed == set(re.findall(r'"(perdure_\w+)"', source))

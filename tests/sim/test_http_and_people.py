@@ -43,7 +43,7 @@ from perdure.testkit.simulator.watching import one_by_one
 from perdure.web import access as access_module
 from perdure.web.access import TokenCheck
 from perdure.web.http.callers import Callers
-from perdure.web.ops.tally import Tally
+from perdure.web.measuring.tally import Tally
 from perdure.web.server import application
 from perdure.web.services import Services
 

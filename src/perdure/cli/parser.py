@@ -80,6 +80,7 @@ def command() -> Parser:
     _add_places(verbs)
     _add_parked(verbs)
     _add_approvals(verbs)
+    _add_agents(verbs)
     _add_servers(verbs)
     _add_pair(verbs)
     _add_token(verbs)
@@ -284,6 +285,24 @@ def _add_approvals(verbs: Verbs) -> None:
     for parser in (show, allow, deny, answer):
         parser.add_argument("id", type=nonempty, metavar="ID", help="the id from the list")
     answer.add_argument("text", nargs="+", metavar="TEXT", help="the answer")
+
+
+def _add_agents(verbs: Verbs) -> None:
+    agents = Verbs(verbs.add("agents", "Look at agents, and try them.", None), is_required=True)
+    agents.add("list", "List the configured agents and how they are.", runs.list_agents)
+    text = "Let an agent answer a prompt, and say where the time went."
+    trial = agents.add("test", text, runs.try_agent, example="perdure agents test main")
+    text = "Start a process of an external agent, so that the next turn need not wait for it."
+    warm = agents.add("warm", text, runs.warm_agent, example="perdure agents warm gemini")
+    text = "Print the end of what the processes of an external agent have written."
+    logs = agents.add("logs", text, runs.agent_logs, example="perdure agents logs gemini")
+    for parser in (trial, warm, logs):
+        parser.add_argument(
+            "name", type=nonempty, metavar="NAME", help="the name of the agent: [agents.NAME]"
+        )
+    trial.add_argument(
+        "text", nargs="*", metavar="TEXT", help="what to ask it; without it, to say hello"
+    )
 
 
 def _add_servers(verbs: Verbs) -> None:

@@ -229,6 +229,31 @@ def answer_question(arguments: Arguments) -> NoReturn:
     _ask(arguments, partial(approvals.answer, question=arguments.id, word=text))
 
 
+def list_agents(arguments: Arguments) -> NoReturn:
+    from perdure.cli.agents import showing
+
+    _ask(arguments, showing.list_agents)
+
+
+def warm_agent(arguments: Arguments) -> NoReturn:
+    from perdure.cli.agents import showing
+
+    _ask(arguments, partial(showing.warm, name=arguments.name))
+
+
+def agent_logs(arguments: Arguments) -> NoReturn:
+    from perdure.cli.agents import showing
+
+    _ask(arguments, partial(showing.logs, name=arguments.name))
+
+
+def try_agent(arguments: Arguments) -> NoReturn:
+    from perdure.cli.agents.trying import try_agent
+
+    text = " ".join(arguments.text)
+    _ask(arguments, partial(try_agent, name=arguments.name, text=text))
+
+
 def list_servers(arguments: Arguments) -> NoReturn:
     from perdure.cli.mcp import showing
 

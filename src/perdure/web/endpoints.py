@@ -39,6 +39,8 @@ V = TypeVar("V")
 S_contra = TypeVar("S_contra", bound="OperatorServices", contravariant=True)
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 BODY: Final = "body"
+# How long a client waits for an answer that is not said to take longer.
+ANSWER_S: Final = 60.0
 # Every list takes its `next` back under this name. Some lists also have an older name for it.
 CURSOR: Final = "cursor"
 OLDER_CURSORS: Final = frozenset({"after", "before"})
@@ -84,7 +86,7 @@ class OperatorServices(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True, kw_only=True)
 class Endpoint(Generic[S_contra, P, T]):
     """Names a function and its place in the HTTP API. `is_long` means that the answer may be large,
-    so each principal gets only a few of them at a time."""
+    so each principal gets only a few of them at a time. `within_s` is how long it may take."""
 
     answer: Callable[Concatenate[S_contra, Principal, P], Awaitable[T]]
     method: str
@@ -93,6 +95,7 @@ class Endpoint(Generic[S_contra, P, T]):
     status: int = 200
     is_long: bool = False
     is_for_operators: bool = False
+    within_s: float = ANSWER_S
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -123,7 +126,7 @@ class Endpoint(Generic[S_contra, P, T]):
         ]
 
 
-def endpoint(
+def endpoint(  # noqa: PLR0913 - what is known of an endpoint
     method: str,
     path: str,
     summary: str,
@@ -131,6 +134,7 @@ def endpoint(
     status: int = 200,
     is_long: bool = False,
     is_for_operators: bool = False,
+    within_s: float = ANSWER_S,
 ) -> Callable[
     [Callable[Concatenate[S_contra, Principal, P], Awaitable[T]]], Endpoint[S_contra, P, T]
 ]:
@@ -147,6 +151,7 @@ def endpoint(
             status=status,
             is_long=is_long,
             is_for_operators=is_for_operators,
+            within_s=within_s,
         )
 
     return declared

@@ -14,10 +14,21 @@ from perdure.web.api import native, places
 from perdure.web.endpoints import BODY, CURSOR, OLDER_CURSORS, Endpoint
 from perdure.web.http.answers import IDEMPOTENCY_KEY, Handler, body_of, json_response, number
 from perdure.web.long_reads import one_of_few
-from perdure.web.ops import approvals, node, pairings, parked, records, servers, tokens
+from perdure.web.ops import agents, approvals, node, pairings, parked, records, servers, tokens
 from perdure.web.services import Services
 
-MODULES: Final = (native, records, places, approvals, servers, parked, pairings, tokens, node)
+MODULES: Final = (
+    native,
+    records,
+    places,
+    approvals,
+    agents,
+    servers,
+    parked,
+    pairings,
+    tokens,
+    node,
+)
 Read = Callable[[web.Request], object]
 
 

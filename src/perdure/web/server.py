@@ -13,10 +13,10 @@ from perdure.web.http.answers import errors_as_json
 from perdure.web.http.callers import Callers
 from perdure.web.http.request_limits import attended
 from perdure.web.long_reads import LONG_READS, LongReads
+from perdure.web.measuring.tally import Tally
 from perdure.web.openai.completions import OpenAiApi
 from perdure.web.openai.responses import ResponsesApi
 from perdure.web.ops.health import HealthApi
-from perdure.web.ops.tally import Tally
 from perdure.web.ops.verifying import VerifyApi
 from perdure.web.services import Services
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 import msgspec
 
 from perdure.domain.outcomes import Busy
+from perdure.ports.agents.programs import AgentStandings
 from perdure.ports.gateway import Control, Door, Report, Watchers
 from perdure.ports.people.quotas import QuotaGate
 from perdure.ports.platform.adapter import HookRequest, HookResponse
@@ -44,6 +45,7 @@ class Services(OperatorServices, frozen=True, kw_only=True):
     busy: Busy
     body_bytes_max: int
     gate: QuotaGate
+    agents: AgentStandings
     tool_servers: ToolServers
     # By the adapter's name.
     hooks: Mapping[str, Hook] = MappingProxyType({})

@@ -4,9 +4,12 @@ import msgspec
 
 from perdure.domain.journal.events import Attachment
 from perdure.domain.journal.model.options import Options
+from perdure.domain.journal.model.timings import UNTIMED, Timings
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.journal.records import EffectView, PartView, QuestionView, SessionView, TurnView
 from perdure.domain.journal.transcript import Entry, RunningText
 from perdure.domain.people.menu import OfferedTool
+from perdure.ports.agents.programs import AgentStanding
 from perdure.ports.gateway import AgentView
 from perdure.ports.people.access import PairingView
 from perdure.ports.people.places import PlaceView
@@ -192,6 +195,8 @@ class StatusOut(msgspec.Struct):
     # Refusals since the start, by the kind of quota.
     refused: dict[str, int] = {}
     tool_servers: list[ToolServerView] = []
+    # Agents that are programs of their own, for operators.
+    programs: list[AgentStanding] = []
 
 
 class ParkedOut(msgspec.Struct):
@@ -244,6 +249,43 @@ class ServerLogOut(msgspec.Struct):
 
     name: str
     log: str
+
+
+class AgentsOut(msgspec.Struct):
+    agents: list[AgentStanding]
+    next: str | None = None
+
+
+class AgentLogOut(msgspec.Struct):
+    """Holds the end of what an agent's processes have written."""
+
+    name: str
+    log: str
+
+
+class AgentTrialIn(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Holds what to ask an agent; with an empty text it is asked to say hello."""
+
+    text: str = ""
+
+
+class AgentTrialOut(msgspec.Struct, kw_only=True):
+    """Holds what came of a trial of an agent. `agent` is the one that has answered, which may be
+    another if `missed` says why the wanted one did not. `first_text` and `took` are milliseconds
+    since the prompt was taken, as a person sees them; `timings` are what the agent itself has
+    measured."""
+
+    turn: str
+    outcome: str
+    reason: str = ""
+    detail: str = ""
+    agent: str = ""
+    text: str = ""
+    first_text: int = 0
+    took: int = 0
+    usage: Usage = Usage()
+    timings: Timings = UNTIMED
+    missed: list[str] = []
 
 
 class ReplayIn(msgspec.Struct, forbid_unknown_fields=True):

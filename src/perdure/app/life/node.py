@@ -25,7 +25,7 @@ from perdure.engine.models.roster import Roster
 from perdure.engine.watching.feed import Feed
 from perdure.ports.gateway import AgentView, PlatformView
 from perdure.web.http.shared_question import counting
-from perdure.web.ops.tally import Tally
+from perdure.web.measuring.tally import Tally
 from perdure.web.services import NodeInfo, Services
 
 
@@ -189,6 +189,7 @@ def _services(
         call_wait_s=config.server.call_wait_s,
         body_bytes_max=config.limits.body_bytes,
         gate=parts.gate,
+        agents=parts.agents,
         tool_servers=dependencies.servers,
         hooks=parts.receivers.hooks(),
         forms=address_forms(config.adapters),

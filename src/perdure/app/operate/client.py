@@ -31,12 +31,11 @@ from perdure.domain.errors import (
 from perdure.domain.turn.watching import NAMES, News, Position
 from perdure.ports.system.time_limits import time_limit
 from perdure.web import wire
-from perdure.web.endpoints import BODY, Endpoint
+from perdure.web.endpoints import ANSWER_S, BODY, Endpoint
 
 P = ParamSpec("P")
 T = TypeVar("T")
 PROBE_S: Final = 5.0
-ANSWER_S: Final = 60.0
 # How long a stream may be silent. A node sends a sign of life four times as often.
 SILENCE_S: Final = 60.0
 # Bounds a line of an event stream, which holds a whole message.
@@ -143,7 +142,13 @@ class NodeClient:
         node recognizes them. Raises `Ambiguous` if the connection breaks."""
         body = given.pop(BODY, None)
         target = _target(endpoint.path, *names, **given)
-        return await self._ask(endpoint.gives, target, method=endpoint.method, body=body)
+        return await self._ask(
+            endpoint.gives,
+            target,
+            method=endpoint.method,
+            body=body,
+            timeout_s=endpoint.within_s,
+        )
 
     async def upload(self, data: bytes, *, mime: str, name: str) -> wire.MediaOut:
         """Store a file for the holder of the token. Raises `Ambiguous` if the connection breaks; a

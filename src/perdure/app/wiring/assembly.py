@@ -34,6 +34,7 @@ from perdure.engine.models.places import AgentPlaces
 from perdure.engine.models.prompts import Prompts
 from perdure.engine.models.reaching import Reaching
 from perdure.engine.models.roster import Roster
+from perdure.engine.models.standing import NodeAgents
 from perdure.engine.models.windows import Windows
 from perdure.engine.node.indexing import Indexer
 from perdure.engine.node.life import Gateway
@@ -109,6 +110,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     receivers: Receivers
     gate: RequestGate
     prompts: Prompts
+    agents: NodeAgents
 
 
 class Common(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +157,7 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         receivers=_receivers(dependencies, common),
         gate=RequestGate(dependencies.clock, dependencies.limits.quota),
         prompts=services.prompts,
+        agents=NodeAgents(dependencies.roster, services.reaching.places),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from perdure.app.operate.client import UNREACHABLE, NodeClient, node_client, store_trouble
 from perdure.app.operate.node_process import drain_by_signal, is_alive, lock_of, silent_node
 from perdure.app.wiring.system import SystemClock
+from perdure.cli.agents.words import agent_lines
 from perdure.cli.exits import FAILED
 from perdure.cli.mcp.words import server_lines
 from perdure.cli.printing import clean, lasting, print_json
@@ -60,7 +61,7 @@ def _show(target: CommandTarget, url: str, found: wire.StatusOut) -> None:
         print(f"  refused {_counts(found.refused)}, for quotas")
     for adapter in found.adapters:
         print(f"  {_adapter(adapter)}")
-    for line in server_lines(found.tool_servers):
+    for line in (*agent_lines(found.programs), *server_lines(found.tool_servers)):
         print(f"  {clean(line)}")
 
 

@@ -3,6 +3,7 @@
 from rich.text import Text
 from rich.tree import Tree
 
+from perdure.cli.agents.words import times_in_words
 from perdure.cli.call_lines import CallEvent, CallLines, line
 from perdure.cli.printing import lasting, print_json, when
 from perdure.cli.tables import console
@@ -81,10 +82,17 @@ def _add_turn(root: Tree, found: wire.ExplanationOut, turn: TurnView) -> None:
         elif (fact := _fact(event, calls)) is not None:
             (branch if isinstance(event, TurnQueued | TurnSettled) else attempt).add(fact)
         if isinstance(event, TurnSettled):
-            for told in reached(event, Audience.OPERATORS):
-                branch.add(line("reached", told, style="yellow"))
+            _add_end(branch, event)
     if found.partial is not None:
         attempt.add(line(f"shown so far {found.partial.message}", found.partial.text))
+
+
+def _add_end(branch: Tree, event: TurnSettled) -> None:
+    """Add what the answer of a turn took."""
+    if times := times_in_words(event.timings):
+        branch.add(line("time", times))
+    for told in reached(event, Audience.OPERATORS):
+        branch.add(line("reached", told, style="yellow"))
 
 
 def _ending(turn: TurnView) -> str:

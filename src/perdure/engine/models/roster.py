@@ -16,6 +16,7 @@ from perdure.domain.prompt.compaction import KEEP_SHARE
 from perdure.domain.prompt.old_pictures import PICTURES_KEPT
 from perdure.domain.tools.globs import is_match
 from perdure.domain.tools.policy import Do, ToolPolicy, default_for
+from perdure.ports.agents.programs import AgentProgramKeeper
 from perdure.ports.turns.agent import Agent
 from perdure.ports.turns.tools import NamedPrompts, ToolOffer, Tools
 
@@ -29,7 +30,7 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
     agents that share a limit at a provider. `window` is the size of the model's window as its
     server has named it, or 0; a smaller window than the configured one takes its place in
     `context_tokens`. `missing_tools` are those that it could have and does not, as people are told
-    of them."""
+    of them. `program` are the processes of an agent that is a program of its own."""
 
     name: str
     kind: str
@@ -38,6 +39,7 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
     prompts: NamedPrompts | None = None
     policy: ToolPolicy = ToolPolicy()
     missing_tools: tuple[OfferedTool, ...] = ()
+    program: AgentProgramKeeper | None = None
     model: str = ""
     reasoning: str = ""
     instructions: str = ""

@@ -15,7 +15,7 @@ from perdure.ports.gateway import Health, PlatformView
 from perdure.web import wire
 from perdure.web.http.answers import json_response, problem
 from perdure.web.http.shared_question import LOOK_S
-from perdure.web.ops.tally import Tally
+from perdure.web.measuring.tally import Tally
 from perdure.web.services import Services
 
 # How long `/readyz` waits for the store.
@@ -86,7 +86,7 @@ class HealthApi:
         """Return the node's metrics in Prometheus' format."""
         # Imported at the first scrape, so that a gateway which is never scraped does not load the
         # library.
-        from perdure.web.ops.metrics import MetricsReading, exposed  # noqa: PLC0415
+        from perdure.web.measuring.metrics import MetricsReading, exposed  # noqa: PLC0415
 
         services = self._services
         trouble = await services.condition.look(within_s=LOOK_S)
@@ -101,6 +101,7 @@ class HealthApi:
             store_refusals=services.condition.refusals,
             quota_refusals=services.gate.refused,
             tool_servers=services.tool_servers.views(),
+            agents=services.agents.standings(),
         )
         body = exposed(reading)
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4"})

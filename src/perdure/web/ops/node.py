@@ -35,6 +35,9 @@ async def status(services: Services, by: Principal) -> wire.StatusOut:
         store=wire.StoreOut(is_up=not trouble, reason=trouble),
         refused=dict(services.gate.refused),
         tool_servers=list(services.tool_servers.views()) if by.is_operator else [],
+        programs=[each for each in services.agents.standings() if each.program]
+        if by.is_operator
+        else [],
     )
 
 

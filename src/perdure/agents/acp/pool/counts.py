@@ -1,8 +1,6 @@
-"""Defines what people and metrics can see of a pool."""
+"""Counts what a pool does."""
 
 from dataclasses import dataclass, field
-
-import msgspec
 
 
 @dataclass(slots=True)
@@ -24,34 +22,3 @@ class PoolCounts:
     ignored_cancels: int = 0
     skipped_lines: int = 0
     lost_updates: int = 0
-
-
-class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
-    """Shows one process. `group` is the folder of its group, which names nobody."""
-
-    name: str
-    pid: int
-    group: str
-    server: str
-    sessions: int
-    prompts: int
-    unclosable: int
-    age_s: float
-    memory_bytes: int
-    has_sandbox: bool
-    leaving: str = ""
-    commands: tuple[str, ...] = ()
-    modes: tuple[str, ...] = ()
-
-
-class PoolView(msgspec.Struct, frozen=True, kw_only=True):
-    """Shows a pool. `trouble` is why its last start failed or its last process crashed, or an empty
-    string, and `no_sandbox` why its processes run without a sandbox."""
-
-    processes: tuple[ProcessView, ...]
-    starting: int
-    resting_s: float
-    takes_tools: bool
-    is_shared: bool
-    trouble: str = ""
-    no_sandbox: str = ""

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from perdure.agents.acp.pool.breaker import Breaker
-from perdure.agents.acp.pool.counts import PoolCounts, PoolView
+from perdure.agents.acp.pool.counts import PoolCounts
 from perdure.agents.acp.pool.members import PoolMembers
 from perdure.agents.acp.pool.seam import AgentSession
 from perdure.agents.acp.pool.settings import PoolSettings
 from perdure.agents.acp.pool.tasks import PoolTasks
 from perdure.agents.acp.programs.program import AgentProgram, fingerprint, prepared, probe
 from perdure.domain.errors import NotFound, PerdureError, Transient
+from perdure.domain.ids import PrincipalId
 from perdure.ports.agents.bridge import BridgeAddress
+from perdure.ports.agents.programs import ProgramView
 from perdure.ports.system.children import Children
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.time_limits import running_time, time_limit_until
@@ -41,7 +43,7 @@ log = structlog.get_logger("agents")
 
 
 class ProcessPool:
-    """Implements the `AgentPool` port."""
+    """Implements the `AgentPool` and the `AgentProgramKeeper` ports."""
 
     def __init__(
         self,
@@ -84,9 +86,11 @@ class ProcessPool:
         """Return the end of what all processes have written to standard error."""
         return b"".join(self._kept_errors)[-ERRORS_MAX:].decode(errors="replace")
 
-    def view(self) -> PoolView:
-        """Return what people see of the pool."""
-        return PoolView(
+    def log(self) -> str:
+        return self.errors
+
+    def view(self) -> ProgramView:
+        return ProgramView(
             processes=tuple(each.view() for each in self._members.processes),
             starting=len(self._members.starting),
             resting_s=self._breaker.rest_s,
@@ -94,10 +98,16 @@ class ProcessPool:
             is_shared=self.is_shared,
             trouble=self._breaker.cause,
             no_sandbox=self._no_sandbox,
+            starts=self.counts.starts,
+            crashes=self.counts.crashes,
+            opened=self.counts.sessions,
         )
 
     def folder(self, group: str, name: str) -> Path:
         return self.program.work(group) / name[:_NAME_MAX]
+
+    async def warm_for(self, principal: PrincipalId) -> None:
+        await self.warm("" if self.is_shared else principal)
 
     async def warm(self, group: str) -> None:
         await self._check_version()

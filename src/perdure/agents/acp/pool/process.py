@@ -16,12 +16,13 @@ from acp import RequestError, schema
 from acp.client.connection import ClientSideConnection
 from pydantic import ValidationError
 
-from perdure.agents.acp.pool.counts import PoolCounts, ProcessView
+from perdure.agents.acp.pool.counts import PoolCounts
 from perdure.agents.acp.pool.session import GoingPrompt, ProcessSession
 from perdure.agents.acp.pool.settings import PoolSettings
 from perdure.agents.acp.pool.tasks import PoolTasks
 from perdure.agents.acp.pool.transport import ChildTransport
 from perdure.domain.errors import PerdureError, Transient
+from perdure.ports.agents.programs import ProcessView
 from perdure.ports.system.children import Child, ChildProgram, Children
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.time_limits import Timer, running_time, time_limit

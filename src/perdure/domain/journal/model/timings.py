@@ -23,5 +23,11 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     first_token: int = 0
     generation: int = 0
 
+    @property
+    def steps(self) -> list[tuple[str, int]]:
+        """Return the steps that took time, in their order, with their milliseconds."""
+        return [(name, ms) for name in STEPS if (ms := getattr(self, name))]
 
+
+STEPS: Final = ("spawn", "session", "bridge", "first_tool", "first_token", "generation")
 UNTIMED: Final = Timings()

@@ -3,7 +3,8 @@
 Only a scrape imports this module, because its library takes a while to load.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 from prometheus_client import (
@@ -13,12 +14,18 @@ from prometheus_client import (
     CollectorRegistry,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 
+from perdure.ports.agents.programs import AgentStanding, ProgramView
 from perdure.ports.gateway import Health, PlatformView
 from perdure.ports.records.history import Counts
 from perdure.ports.turns.servers import ServerState, ToolServerView
-from perdure.web.ops.tally import Tally
+from perdure.web.measuring.tally import BUCKETS_S, StepTimes, Tally
 
 Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
 Labels = tuple[str, ...]
@@ -38,6 +45,7 @@ class MetricsReading(msgspec.Struct, frozen=True, kw_only=True):
     store_refusals: int
     quota_refusals: Mapping[str, int]
     tool_servers: Sequence[ToolServerView] = ()
+    agents: Sequence[AgentStanding] = ()
 
 
 def exposed(reading: MetricsReading) -> bytes:
@@ -45,7 +53,9 @@ def exposed(reading: MetricsReading) -> bytes:
     stored = _stored(reading.counts) if reading.counts is not None else ()
     registry = CollectorRegistry()
     servers = _tool_servers(reading.tool_servers)
-    registry.register(_Collected([*_gauges(reading), *stored, *_counters(reading), *servers]))
+    agents = [*_agents(reading.agents), _times(reading.tally)]
+    gauges, counters = _gauges(reading), _counters(reading)
+    registry.register(_Collected([*gauges, *stored, *counters, *servers, *agents]))
     for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
         registry.register(collector)
     return generate_latest(registry)
@@ -122,6 +132,75 @@ def _tool_servers(views: Sequence[ToolServerView]) -> Iterator[Metric]:
     failures = [((view.name,), view.failures) for view in views]
     name, told = "perdure_tool_server_failures", "Calls that a tool server did not answer"
     yield _metric(CounterMetricFamily, name, told, ("server",), failures)
+
+
+def _agents(standings: Sequence[AgentStanding]) -> Iterator[Metric]:
+    """Yield how the agents are. Only names of the configuration become labels."""
+    calls = [((each.name, "calling"), each.calls) for each in standings]
+    waiting = [((each.name, "waiting"), each.waiting) for each in standings]
+    told, labels = "Model calls under way, and those that wait for a place", ("agent", "state")
+    yield _metric(GaugeMetricFamily, "perdure_agent_calls", told, labels, [*calls, *waiting])
+    programs = [(each.name, each.program) for each in standings if each.program]
+    for family, name, told, count in _PROGRAM_METRICS:
+        values = [((agent,), count(program)) for agent, program in programs]
+        yield _metric(family, name, told, ("agent",), values)
+
+
+_PROGRAM_METRICS: Final[Sequence[tuple[Family, str, str, Callable[[ProgramView], int]]]] = (
+    (
+        GaugeMetricFamily,
+        "perdure_agent_processes",
+        "Processes of an agent",
+        lambda each: len(each.processes),
+    ),
+    (
+        GaugeMetricFamily,
+        "perdure_agent_sessions",
+        "Sessions open in the processes of an agent",
+        lambda each: sum(process.sessions for process in each.processes),
+    ),
+    (
+        GaugeMetricFamily,
+        "perdure_agent_memory_bytes",
+        "Memory of an agent's processes when it was looked at last",
+        lambda each: sum(process.memory_bytes for process in each.processes),
+    ),
+    (
+        CounterMetricFamily,
+        "perdure_agent_starts",
+        "Processes of an agent started",
+        lambda each: each.starts,
+    ),
+    (
+        CounterMetricFamily,
+        "perdure_agent_crashes",
+        "Processes ended by themselves",
+        lambda each: each.crashes,
+    ),
+    (
+        CounterMetricFamily,
+        "perdure_agent_sessions_opened",
+        "Sessions that were opened",
+        lambda each: each.opened,
+    ),
+)
+
+
+def _times(tally: Tally) -> Metric:
+    """Return where the time of turns went that agents' programs have answered."""
+    told, labels = "How long a step of an answer took", ("agent", "step", "transport")
+    metric = HistogramMetricFamily("perdure_agent_step_seconds", told, labels=labels)
+    for each, times in tally.times.items():
+        metric.add_metric(each, list(_ranges(times)), times.sum_s)
+    return metric
+
+
+def _ranges(times: StepTimes) -> Iterator[tuple[str, float]]:
+    """Yield how many times are at most as long as each range's end."""
+    so_far = 0
+    for end, count in zip([*map(str, BUCKETS_S), "+Inf"], times.counts, strict=True):
+        so_far += count
+        yield end, so_far
 
 
 def _metric(

@@ -1,0 +1,1 @@
+"""Implements `perdure agents`: shows agents, and tries them."""

@@ -1,0 +1,1 @@
+"""Counts what a node does, and writes it as metrics."""
