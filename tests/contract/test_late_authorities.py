@@ -17,9 +17,9 @@ from perdure.testkit.processes.certificates import (
 
 # What a gateway does: it imports, and later asks servers, some of them over TLS.
 PROGRAM = """
-import asyncio, importlib, ssl, sys
-from perdure.app.light_imports import import_aiohttp
-import_aiohttp()
+import asyncio, importlib, os, ssl, sys
+from perdure.app import light_start
+light_start.import_aiohttp()
 import aiohttp
 from aiohttp import connector
 from perdure.app.network.outgoing import RoutedOutgoing
@@ -36,10 +36,17 @@ async def main(urls):
                 print("not trusted")
 
 loop, *urls = sys.argv[1:]
+known = os.environ["SSL_CERT_FILE"]
 with asyncio.Runner(loop_factory=importlib.import_module(loop).new_event_loop) as runner:
     runner.run(main(urls))
 assert type(connector._SSL_CONTEXT_VERIFIED) is ssl.SSLContext
 assert len(ssl.create_default_context().get_ca_certs()) == 1
+
+late = light_start.LateContext(ssl.PROTOCOL_TLS_CLIENT)
+for file, kind in (("missing.pem", light_start.LateContext), (known, ssl.SSLContext)):
+    os.environ["SSL_CERT_FILE"] = file
+    late.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="localhost")
+    assert type(late) is kind
 """
 DEADLINE_S = 30
 

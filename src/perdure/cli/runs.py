@@ -26,8 +26,9 @@ def _ask(
 
 
 def serve(arguments: Arguments) -> NoReturn:
-    from perdure.app.light_imports import import_aiohttp, import_structlog
+    from perdure.app.light_start import collect_rarely, import_aiohttp, import_structlog
 
+    collect_rarely()
     import_structlog()
     import_aiohttp()
     from perdure.cli.exits import conduct
@@ -47,7 +48,7 @@ def serve(arguments: Arguments) -> NoReturn:
 
 
 def check_config(arguments: Arguments) -> NoReturn:
-    from perdure.app.light_imports import import_structlog
+    from perdure.app.light_start import import_structlog
 
     import_structlog()
     from perdure.cli.exits import conduct
@@ -261,7 +262,7 @@ def list_servers(arguments: Arguments) -> NoReturn:
 
 
 def try_server(arguments: Arguments) -> NoReturn:
-    from perdure.app.light_imports import import_structlog
+    from perdure.app.light_start import import_structlog
 
     import_structlog()
     from perdure.cli.mcp.trying import try_server

@@ -2,7 +2,6 @@
 code."""
 
 import asyncio
-import gc
 import os
 import socket
 import sys
@@ -33,6 +32,7 @@ from perdure.app.life.signals import Signals
 from perdure.app.life.standstill import Standstill
 from perdure.app.life.stopping import NodeStop
 from perdure.app.life.systemd import Notifier
+from perdure.app.light_start import spare_what_stays
 from perdure.app.network.outgoing import RoutedOutgoing
 from perdure.app.network.reachability import tell_of_proxies
 from perdure.app.network.web_fetching import WebFetcher
@@ -155,7 +155,7 @@ async def _life(
             await stack.enter_async_context(_meanwhile(work))
         drain_s = settings.drain.timeout_s
         signals.lead_to(running.node, reload=reloading.ask, port=place.port, drain_s=drain_s)
-        _spare_what_stays()
+        spare_what_stays()
         tell_of_start(settings, found.by_name, home=home, node=store.node, url=url)
         notifier.ready("serving")
         announce(_banner(public, token if options.has_token_shown else "", roster, found.reason))
@@ -188,13 +188,6 @@ async def _drain(node: Node, stop: NodeStop, notifier: Notifier, *, within_s: fl
     notifier.stopping("draining", within_s=within_s)
     stop.begin(node)
     await node.drain()
-
-
-def _spare_what_stays() -> None:
-    """Keep the garbage collector away from the objects that exist now. They live as long as
-    the node, and scanning them again and again costs time."""
-    gc.collect()
-    gc.freeze()
 
 
 @contextmanager

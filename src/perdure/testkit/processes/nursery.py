@@ -52,7 +52,7 @@ class RunRequest(msgspec.Struct, frozen=True):
 
 def _import_everything() -> None:
     """Import all modules that a command may need."""
-    importlib.import_module("perdure.app.light_imports").import_structlog()
+    importlib.import_module("perdure.app.light_start").import_structlog()
     for name in _NEEDED:
         module = importlib.import_module(name)
         for found in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{name}."):

@@ -1,9 +1,15 @@
-"""Keeps what is large from being loaded before somebody needs it."""
+"""Keeps a start light: what is large is loaded when somebody needs it, and what is loaded to stay
+is not looked through for garbage."""
 
+import gc
 import mimetypes
 import ssl
 import sys
-from typing import Any
+from typing import Any, Final
+
+_USUAL: Final = gc.get_threshold()
+# How many new objects the collector waits for during a start.
+_MANY: Final = 20_000
 
 
 class LateContext(ssl.SSLContext):
@@ -12,8 +18,11 @@ class LateContext(ssl.SSLContext):
 
     def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
         super().load_default_certs()
-        self.__class__ = ssl.SSLContext  # type: ignore[assignment]
-        return self.wrap_bio(*args, **kwargs)
+        # Reading fails without a word, for example while no file can be opened. Then the next
+        # connection tries again.
+        if self.cert_store_stats()["x509_ca"]:
+            self.__class__ = ssl.SSLContext  # type: ignore[assignment]
+        return ssl.SSLContext.wrap_bio(self, *args, **kwargs)
 
 
 def import_structlog() -> None:
@@ -46,3 +55,17 @@ def import_aiohttp() -> None:
 
 def _read_later(context: ssl.SSLContext) -> None:
     context.__class__ = LateContext
+
+
+def collect_rarely() -> None:
+    """Let the garbage collector run rarely during a start. Nearly everything that a start makes
+    stays, and looking through it again and again would take a tenth of the start."""
+    gc.set_threshold(_MANY)
+
+
+def spare_what_stays() -> None:
+    """Keep the garbage collector away from the objects that exist now, and let it run as usual from
+    now on. The objects live as long as the node, and looking through them costs time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_USUAL)
