@@ -65,6 +65,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         "perdure.app.life.replace",
         "perdure.domain.checking.checker",
         "perdure.domain.reading.pages",
+        "perdure.tools.builtin",
     ],
 )
 def test_a_gateway_starts_without_what_only_some_gateways_need(

@@ -39,11 +39,6 @@ from perdure.ports.system.web import PublicWeb
 from perdure.ports.turns.agent import Agent
 from perdure.ports.turns.tools import NamedPrompts
 from perdure.store.store import Store
-from perdure.tools.builtin.ask import AskTool
-from perdure.tools.builtin.memory import MemoryTool
-from perdure.tools.builtin.result import ResultTool
-from perdure.tools.builtin.sessions import SessionsTool
-from perdure.tools.builtin.todo import TodoTool
 from perdure.tools.mcp.servers.servers import McpServers
 from perdure.tools.tool import Tool
 from perdure.tools.toolbox import Toolbox
@@ -121,7 +116,15 @@ class Seating:
     def _kit(
         self, settings: ToolsConfig, config: AgentConfig, policy: ToolPolicy
     ) -> dict[str, Tool]:
-        """Return the built-in tools that an agent can use with these settings, by name."""
+        """Return the built-in tools that an agent can use with these settings, by name. Their code
+        is imported only for agents that have tools."""
+        if not config.tools:
+            return {}
+        from perdure.tools.builtin.ask import AskTool  # noqa: PLC0415
+        from perdure.tools.builtin.memory import MemoryTool  # noqa: PLC0415
+        from perdure.tools.builtin.sessions import SessionsTool  # noqa: PLC0415
+        from perdure.tools.builtin.todo import TodoTool  # noqa: PLC0415
+
         store = self._store
         tools: list[Tool] = [
             MemoryTool(store.memory),
@@ -156,6 +159,8 @@ class Seating:
         servers = list(dict.fromkeys(named))
         sources = [self.servers.source(each) for each in servers]
         if usable or sources:
+            from perdure.tools.builtin.result import ResultTool  # noqa: PLC0415
+
             usable.append(ResultTool(self._store.media))
         seat = _seat(name, config, self.clock, self.outgoing)
         tools = Toolbox(usable, sources=sources)
