@@ -250,6 +250,8 @@ async def test_a_kill_while_room_is_made_loses_nothing(
         said = await talk.client.say("main", f"6: {LONG}")
         while not any(ASKS_SUMMARY in each.raw.decode() for each in model.server.requests):
             await gateway.pause(0.02)
+        async with _told(talk, "Its older part is being summarised first"):
+            pass  # people are told after a few seconds
         await gateway.kill()
         model.within = talks
         await gateway.start()

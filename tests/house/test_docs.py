@@ -467,3 +467,9 @@ async def test_the_copy_of_a_running_database_is_whole(
     )
     # The conversation's title is written in a second session, which may have been copied too.
     assert re.fullmatch(r"[12] sessions: all sound\n", verdict)
+
+
+def test_the_list_of_changes_begins_with_this_version() -> None:
+    heading = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert heading is not None
+    assert heading[1].rstrip(",") == perdure.__version__

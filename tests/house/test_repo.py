@@ -172,7 +172,6 @@ def test_no_sql_spells_a_state_or_a_kind_of_a_turn() -> None:
 # Folders that hold more files than a reader keeps in mind, and the most that each may hold.
 FULL_FOLDERS = {
     "agents/chat": 13,
-    "store/ports": 17,
 }
 
 

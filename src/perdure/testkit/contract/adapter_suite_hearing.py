@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import msgspec
 import pytest
 
 from perdure.domain.errors import Ambiguous, Permanent, Rejected, Transient
@@ -50,6 +51,16 @@ class Connecting:
     async def test_a_request_that_nobody_signed_is_refused(self, case: AdapterCase) -> None:
         async with case.hearing() as heard:
             refusal = await answered(case, case.forged())
+        assert 400 <= refusal.status < 500
+        assert heard.offered == []
+
+    async def test_a_signature_that_is_no_text_is_refused(self, case: AdapterCase) -> None:
+        # Bytes that are not UTF-8 come as half characters, which most comparisons cannot take.
+        forged = case.forged()
+        headers = {name: f"{value}\udcff\udcfe" for name, value in forged.headers.items()}
+        async with case.hearing() as heard:
+            request = msgspec.structs.replace(forged, headers=headers)
+            refusal = await answered(case, request)
         assert 400 <= refusal.status < 500
         assert heard.offered == []
 
