@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from perdure.agents.acp.pool.settings import PoolSettings
 from perdure.agents.acp.programs.presets import Preset
 from perdure.agents.acp.programs.program import AgentProgram
 from perdure.app.children.children import LaunchedChildren
+from perdure.app.children.launcher import descendants
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.errors import NotFound, PerdureError, Rejected, Transient
 from perdure.testkit.peers.acp.hostile_acp import HostileAcp
@@ -156,6 +158,27 @@ async def test_groups_never_share_a_process(make: Make) -> None:
         session = await pool.session(person)
         await pool.say(session, "[[SAY x]]")
     assert len(pool.pids()) == 2
+
+
+async def test_what_is_configured_reaches_the_process_and_no_other(make: Make) -> None:
+    pools = [make(agent=name, env={"KEY": f"canary-{name}"}) for name in ("a", "b")]
+    for each, own, other in zip(pools, "ab", "ba", strict=True):
+        session = await each.session()
+        told = await each.say(session, "[[WHOAMI]]")
+        assert f'"KEY": "canary-{own}"' in told
+        assert f"canary-{other}" not in told
+        assert str(each.pool.program.home("", 0)) in told
+        assert str(each.pool.folder("", "a")) in told
+
+
+async def test_many_sessions_of_one_process_never_meet(make: Make) -> None:
+    pool = make(settings=PoolSettings(has_prewarm=False, sessions=64))
+    sessions = await asyncio.gather(*(pool.session(name=f"{n}") for n in range(64)))
+    said = await asyncio.gather(
+        *(pool.say(each, f"[[SLOW 10 {n}-]]") for n, each in enumerate(sessions))
+    )
+    assert said == ["".join(f"{n}-{at:03}".ljust(8, ".") for at in range(10)) for n in range(64)]
+    assert len(pool.pids()) == 1
 
 
 async def test_sessions_are_made_one_at_a_time(make: Make) -> None:
@@ -539,6 +562,73 @@ async def test_after_the_end_nothing_starts_and_what_runs_is_told(make: Make) ->
         await starting
     with pytest.raises(Transient, match="is stopping"):
         await pool.session()
+
+
+async def test_a_session_may_be_given_back_after_the_end(make: Make) -> None:
+    pool = make()
+    session = await pool.session()
+    await pool.pool.close()
+    session.release()
+    session.release()
+    assert not session.is_usable
+
+
+GATEWAY = """
+import asyncio, os, sys
+from pathlib import Path
+from perdure.agents.acp.pool.pool import ProcessPool
+from perdure.agents.acp.pool.settings import PoolSettings
+from perdure.agents.acp.programs.program import AgentProgram
+from perdure.app.children.children import LaunchedChildren
+from perdure.app.children.launcher import descendants
+from perdure.app.wiring.system import SystemClock
+async def main():
+    has_sandbox, base, *command = sys.argv[1:]
+    program = AgentProgram(
+        agent="a", base=Path(base), command=tuple(command), search_path=os.environ["PATH"],
+        has_sandbox=has_sandbox == "True", roots=(Path(base),),
+    )
+    clock = SystemClock()
+    pool = ProcessPool(program, PoolSettings(), children=LaunchedChildren(), clock=clock)
+    session = await pool.session("ada", cwd=pool.folder("ada", "a"), bridge=None)
+    import acp
+    async for each in session.prompt([acp.text_block("[[THINK x]][[SLOW 10000 x]]")]):
+        print(pool.view().processes[0].pid, flush=True)
+asyncio.run(main())
+"""
+
+
+async def first_number(lines: asyncio.StreamReader) -> int:
+    """Return the first line that is a number. The log may come before it."""
+    while line := await lines.readline():
+        if line.strip().isdigit():
+            return int(line)
+    pytest.fail("the gateway has ended by itself")
+
+
+@pytest.mark.parametrize("has_sandbox", [True, False])
+async def test_a_killed_gateway_leaves_no_agent_behind(
+    new_peer: NewPeer, tmp_path: Path, *, has_sandbox: bool
+) -> None:
+    new_peer.bubblewrap()
+    bad = Mischief("refuses_to_end", "forks", calls=tmp_path / "calls")
+    command = new_peer.hostile_acp().command(bad)
+    gateway = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", GATEWAY, str(has_sandbox), str(tmp_path), *command),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert gateway.stdout is not None
+    try:
+        async with asyncio.timeout(WAIT_S):
+            pid = await first_number(gateway.stdout)
+            while not (below := descendants(pid)):
+                await asyncio.sleep(0.01)
+    finally:
+        gateway.kill()
+        await gateway.wait()
+    async with asyncio.timeout(WAIT_S):
+        while any(map(lives, [pid, *below])):
+            await asyncio.sleep(0.01)
 
 
 CANARY = "canary-of-the-gateway"

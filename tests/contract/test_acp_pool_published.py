@@ -34,7 +34,7 @@ async def make(new_peer: NewPeer, aimock: AimockControl, tmp_path: Path) -> Asyn
     children = LaunchedChildren()
     made: list[Pooled] = []
 
-    def pool(name: str, **more: Any) -> Pooled:
+    def pool(name: str, *, sessions: int = 0) -> Pooled:
         theirs = {"gemini": published.gemini, "codex": published.codex}[name](
             tmp_path / "theirs", aimock.url
         )
@@ -48,9 +48,8 @@ async def make(new_peer: NewPeer, aimock: AimockControl, tmp_path: Path) -> Asyn
             command=theirs.command,
             env={key: text for key, text in theirs.environ.items() if key in kept},
             search_path=os.environ["PATH"],
-            **more,
         )
-        settings = PoolSettings(has_prewarm=False)
+        settings = PoolSettings(has_prewarm=False, sessions=sessions)
         pool = ProcessPool(program, settings, children=children, clock=SystemClock())
         made.append(Pooled(pool, tmp_path / "none"))
         return made[-1]
@@ -116,3 +115,15 @@ async def test_a_session_of_codex_outlives_its_process(make: Make, aimock: Aimoc
     assert await pool.say(again, "[[SAY after]]") == "after"
     (asked,) = await aimock.asked("SAY after")
     assert "canary-kept" in asked.text
+
+
+@pytest.mark.chaos
+async def test_64_sessions_of_one_process_never_meet(make: Make, aimock: AimockControl) -> None:
+    pool = make("gemini", sessions=64)
+    sessions = [await pool.session(name=f"{n}") for n in range(64)]
+    said = await asyncio.gather(
+        *(pool.say(each, f"[[SLOW 10 {n}-]]") for n, each in enumerate(sessions))
+    )
+    for n, text in enumerate(said):
+        assert text == "".join(f"{n}-{at:03}".ljust(8, ".") for at in range(10))
+    assert len(pool.pool.view().processes) == 1
