@@ -15,6 +15,9 @@ import msgspec
 
 # The elements whose content is no markup.
 RAW: Final = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed"})
+_RAW_END: Final = re.compile(
+    r"</(script|style|textarea|title|xmp|iframe|noembed)(?=[\s/>])", re.IGNORECASE
+)
 _NAME: Final = re.compile(r"/?[A-Za-z][^\s/>]*")
 # Matches one attribute, or the end of the tag.
 _ATTRIBUTE: Final = re.compile(
@@ -113,5 +116,6 @@ def _keep(attributes: dict[str, str], found: re.Match[str]) -> None:
 
 def _raw_end(markup: str, name: str, at: int) -> int:
     """Return where the content of an element ends that is no markup."""
-    found = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(markup, at)
+    ends = (found for found in _RAW_END.finditer(markup, at) if found[1].lower() == name)
+    found = next(ends, None)
     return found.start() if found else len(markup)

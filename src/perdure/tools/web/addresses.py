@@ -15,7 +15,7 @@ from perdure.domain.errors import Rejected
 LENGTH_MAX: Final = 4_000
 _BEGINNING: Final = re.compile(r"(https?)://([^/?#]+)", re.IGNORECASE)
 _NAME: Final = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_-]{1,63}")
-_NUMERIC: Final = re.compile(r"[0-9a-f:.]*:[0-9a-f:.]*")
+_NUMERIC: Final = re.compile(r"[0-9a-f.]*:[0-9a-f:.]*")
 _HOST_MAX: Final = 253
 _USUAL_PORTS: Final = frozenset({80, 443})
 
