@@ -803,9 +803,7 @@ async def test_config_check_says_what_a_start_would_say(tmp_path: Path) -> None:
     assert not (home / "perdure.db").exists()
 
 
-@pytest.mark.parametrize(
-    "toml", ['[agents.main]\nkind = "acp"\ncommand = ["x"]\n', '[server]\nhost = "192.0.2.1"\n']
-)
+@pytest.mark.parametrize("toml", ['[server]\nhost = "192.0.2.1"\n'])
 async def test_what_cannot_be_done_here_is_2_and_named_with_its_line(
     tmp_path: Path, toml: str
 ) -> None:

@@ -279,6 +279,8 @@ SECTIONS: dict[str, tuple[type[Section], ...]] = {
         config_values.ChatAgentSection,
         config_values.AgentSection,
     ),
+    '### `[agents.NAME] kind = "acp"`': (config_values.AcpAgent, config_values.AgentSection),
+    "### `[agents.NAME.pool]`": (config_values.Pool,),
     '### `[agents.NAME] kind = "demo"`': (
         config_values.DemoAgentSection,
         config_values.AgentSection,
@@ -306,8 +308,6 @@ SECTIONS: dict[str, tuple[type[Section], ...]] = {
 }
 # Sections of which no key has an effect in this version.
 SECTIONS_WITHOUT_EFFECT = {
-    '[agents.NAME] kind = "acp"': (config_values.AcpAgent, config_values.AgentSection),
-    "[agents.NAME.pool]": (config_values.Pool,),
     "[retention]": (config_values.RetentionConfig,),
 }
 WITHOUT_EFFECT = "### Settings without effect"

@@ -83,8 +83,16 @@ concurrent = 1
 [agents.gemini]
 kind = "acp"
 command = ["gemini", "--acp"]
+preset = "gemini"
 env = { TOKEN = { file = "token.txt" }, MODE = "fast" }
 cwd = "/srv/work"
+roots = ["~/notes"]
+own_tools = true
+sandbox = "off"
+share = false
+silence_timeout_s = 60
+approve = { permission = "once" }
+rules = [{ tool = "permission.execute", match = "git status*", do = "allow" }]
 pool = { processes = 2, prewarm = false, sessions_per_process = 8, idle_s = 60 }
 
 [tools.mcp.time]
@@ -347,6 +355,12 @@ def test_a_configuration_error_is_a_rejection() -> None:
         (f"{CHAT}prices = {{ inptu = 1 }}", 4, 'did you mean "input"?'),
         ("[agents.'a b']\nkind = 'demo'", 1, "must be a name"),
         ("[agents.g]\nkind = 'acp'\ncommand = []", 3, "not an empty list"),
+        ("[agents.g]\nkind = 'acp'", 1, "does not say what to start"),
+        ("[agents.g]\nkind = 'acp'\npreset = 'gemmini'", 3, "gemini"),
+        ("[agents.g]\nkind = 'acp'\npreset = 'qwen'\ncwd = 'work'", 4, "must be a whole path"),
+        ("[agents.g]\nkind = 'acp'\npreset = 'qwen'\nroots = ['a']", 4, "must be a whole path"),
+        ("[agents.g]\nkind = 'acp'\npreset = 'qwen'\nenv = {'A B' = 'x'}", 4, "A B"),
+        ("[agents.g]\nkind = 'demo'\napprove = {permission = 'never'}", 3, "unknown tool"),
         ("[agents.g]\nkind = 'acp'\ncommand = 'gemini'", 3, "must be a list"),
         ("[agents.g]\nkind = 'acp'\ncommand = ['g']\npool.processes = 0", 4, "pool.processes"),
         ("[tools.mcp.time]\napprove = 'never'", 1, "either command or url, and has neither"),

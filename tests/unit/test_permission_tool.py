@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from perdure.app.config.values import PERMISSION_ACTS
 from perdure.domain.ids import CallId, ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import CallEnding, Repeat
@@ -35,6 +36,10 @@ def decided(policy: ToolPolicy, **arguments: Any) -> Decision:
 
 def a_rule(do: str, tool: str, match: str = "") -> ToolPolicy:
     return ToolPolicy(agent="main", rules=(Rule(tool=tool, do=Do(do), match=match),))
+
+
+def test_rules_may_name_every_kind() -> None:
+    assert tuple(f"permission.{kind}" for kind in KINDS) == PERMISSION_ACTS
 
 
 @pytest.mark.parametrize("kind", KINDS)

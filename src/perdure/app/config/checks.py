@@ -15,12 +15,14 @@ from perdure.app.config.toml_positions import KeyPath
 from perdure.app.config.toml_words import key_text
 from perdure.app.config.tool_checks import (
     folder_findings,
+    is_variable,
     search_findings,
     server_findings,
     tool_findings,
 )
 from perdure.app.config.values import (
     MAIN,
+    AcpAgent,
     AgentConfig,
     Config,
     TranscriberConfig,
@@ -108,6 +110,24 @@ def _agent(config: Config, name: str, agent: AgentConfig) -> Iterator[_Finding]:
     if agent.compact_agent is not None:
         yield from _known_agent(config, agent.compact_agent, (*path, "compact_agent"))
     yield from tool_findings(config, name, agent)
+    if isinstance(agent, AcpAgent):
+        yield from _acp_agent(path, agent)
+
+
+def _acp_agent(path: KeyPath, agent: AcpAgent) -> Iterator[_Finding]:
+    if agent.preset is None and agent.command is None:
+        example = 'add preset = "gemini", or command = ["the-program", "--acp"]'
+        yield path, f"{key_text(path)} does not say what to start; {example}"
+    folders = [((*path, "cwd"), agent.cwd)] if agent.cwd else []
+    folders += [((*path, "roots", index), root) for index, root in enumerate(agent.roots)]
+    for at, folder in folders:
+        if not folder.startswith(("/", "~")):
+            rule = 'must be a whole path such as "/srv/work" or "~/work"'
+            yield at, f"{key_text(at)} {rule}, not {in_quotes(folder)}"
+    for name in agent.env:
+        if not is_variable(name):
+            at = (*path, "env", name)
+            yield at, f"{key_text(at)} is no name of an environment variable; take one like TOKEN"
 
 
 def _known_agent(config: Config, name: str, path: KeyPath) -> Iterator[_Finding]:

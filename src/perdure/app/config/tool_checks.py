@@ -18,12 +18,15 @@ from perdure.app.config.values import (
     FILE_ACTS,
     FILES,
     MCP,
+    PERMISSION,
+    PERMISSION_ACTS,
     RESULT,
     SEARCH,
     SHELL,
     SHELL_ACTS,
     TOOLS,
     TOOLS_TO_COME,
+    AcpAgent,
     AgentConfig,
     Config,
     McpServer,
@@ -33,7 +36,10 @@ from perdure.domain.tools.globs import is_match
 
 _Finding = tuple[KeyPath, str]
 # The names of calls that are about a path, an address or a command, so that a rule can match it.
-_WITH_MATCH: Final = (FILES, *FILE_ACTS, FETCH, SHELL, SHELL_ACTS[0])
+_WITH_MATCH: Final = (
+    *(FILES, *FILE_ACTS, FETCH, SHELL, SHELL_ACTS[0]),
+    *(PERMISSION, *PERMISSION_ACTS),
+)
 _ENGINE: Final[KeyPath] = ("tools", SEARCH)
 # Matches the beginning of a glob that an address can match.
 _ADDRESSES: Final = re.compile(r"https?://|\*|\?|h[a-z]*\*")
@@ -49,12 +55,19 @@ def tool_findings(config: Config, name: str, agent: AgentConfig) -> Iterator[_Fi
         yield from _listed(config, tool, (*path, "tools", index))
     for tool in agent.approve:
         at = (*path, "approve", tool)
-        known = [*TOOLS, RESULT, *TOOLS_TO_COME, *_servers(config)]
+        asked = [PERMISSION] if isinstance(agent, AcpAgent) else []
+        known = [*TOOLS, RESULT, *asked, *TOOLS_TO_COME, *_servers(config)]
         if tool not in known:
             advice = instead(tool, known, noun="tools")
             yield at, f"{key_text(at)} is about the unknown tool {in_quotes(tool)}; {advice}"
     for index, rule in enumerate(agent.rules):
-        yield from _rule(config, rule, (*path, "rules", index))
+        own = (PERMISSION, *PERMISSION_ACTS) if isinstance(agent, AcpAgent) else ()
+        yield from _rule(config, rule, (*path, "rules", index), own=own)
+
+
+def is_variable(name: str) -> bool:
+    """Tell whether an environment variable may have this name."""
+    return _VARIABLE.fullmatch(name) is not None
 
 
 def server_findings(config: Config) -> Iterator[_Finding]:
@@ -109,7 +122,7 @@ def _server_values(server: McpServer, path: KeyPath) -> Iterator[_Finding]:
             at = (*path, "tools", index)
             yield at, f'{key_text(at)} leaves out nothing; name a tool behind the !, as in "!now"'
     for name in server.env:
-        if _VARIABLE.fullmatch(name) is None:
+        if not is_variable(name):
             at = (*path, "env", name)
             yield at, f"{key_text(at)} is no name of an environment variable; take one like TOKEN"
     for name in server.headers:
@@ -229,9 +242,12 @@ def _add_server(config: Config, name: str) -> str:
     return add if meant is None else f"did you mean {in_quotes(f'{MCP}{meant}')}? Else {add}"
 
 
-def _rule(config: Config, rule: RuleSection, path: KeyPath) -> Iterator[_Finding]:
-    """Yield a complaint if a rule can match no call."""
-    names = [*TOOLS, *FILE_ACTS, *SHELL_ACTS, RESULT, *TOOLS_TO_COME]
+def _rule(
+    config: Config, rule: RuleSection, path: KeyPath, *, own: Sequence[str]
+) -> Iterator[_Finding]:
+    """Yield a complaint if a rule can match no call. `own` are names that only this kind of agent
+    has."""
+    names = [*TOOLS, *FILE_ACTS, *SHELL_ACTS, *own, RESULT, *TOOLS_TO_COME]
     meant = [name for name in names if is_match(rule.tool, name)]
     is_of_server = any(
         is_match(rule.tool, server)

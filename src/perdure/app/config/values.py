@@ -33,6 +33,15 @@ FILES: Final = "files"
 SHELL: Final = "shell"
 FETCH: Final = "fetch"
 SEARCH: Final = "search"
+# What an external agent may ask to do by itself, as rules name it.
+PERMISSION: Final = "permission"
+PERMISSION_ACTS: Final = tuple(
+    f"{PERMISSION}.{kind}"
+    for kind in (
+        *("read", "edit", "delete", "move", "search", "execute"),
+        *("think", "fetch", "switch_mode", "other"),
+    )
+)
 # The tools that agents can have, and the names reserved for a later version.
 TOOLS: Final = (MEMORY, "sessions", "todo", FILES, SHELL, FETCH, SEARCH, "ask")
 TOOLS_TO_COME: Final = ("schedule", "send")
@@ -159,20 +168,31 @@ MAKERS: Final[Mapping[str, str]] = {
 
 
 class Pool(Section, frozen=True, kw_only=True):
-    """Holds how many processes of an external agent run, and for how long."""
+    """Holds how many processes of an external agent run, and for how long. Without
+    `sessions_per_process` a process has as many sessions as its preset bears."""
 
     processes: Count = 1
     prewarm: bool = True
-    sessions_per_process: Count = 64
+    sessions_per_process: Count | None = None
     idle_s: Seconds = 900.0
 
 
 class AcpAgent(AgentSection, frozen=True, kw_only=True, tag_field="kind", tag="acp"):
-    """Configures an external agent program that speaks ACP on its standard streams."""
+    """Configures an external agent program that speaks ACP on its standard streams. A `preset`
+    knows how to start it; `command` starts it otherwise. It works in `cwd`, or in a folder for each
+    conversation, and may write in `roots`. With `own_tools` it keeps its own tools for files and
+    commands. `share` says whether people share its processes; without it, they do if the agent has
+    no tools of its own."""
 
-    command: CommandWords
+    preset: Literal["gemini", "claude", "codex", "opencode", "qwen", "vibe"] | None = None
+    command: CommandWords | None = None
     env: Mapping[NonEmptyText, Secret] = _NOTHING
     cwd: NonEmptyText | None = None
+    roots: tuple[NonEmptyText, ...] = ()
+    own_tools: bool = False
+    sandbox: Literal["auto", "off"] = "auto"
+    share: bool | None = None
+    silence_timeout_s: WaitSeconds = 600.0
     pool: Pool = Pool()
 
 

@@ -97,7 +97,6 @@ class Reloading:
             return
         try:
             found = await discovery.agents(changed, self._environ, outgoing=self._seating.outgoing)
-            agents.check(changed, self._path)
             check_folders(changed, self._path)
             network_of(changed, self._path, self._environ)
             seats = self._seating.seats(found.by_name, changed.tools)

@@ -119,8 +119,7 @@ async def _life(
         warn_of_what_has_no_effect(settings)
         found = await discovery.agents(settings, environ, outgoing=outgoing)
         store = storage.store(settings, home, clock=clock, entropy=entropy)
-        web = web_of(settings.limits, outgoing)
-        seating = agents.Seating(store, clock, outgoing, children=LaunchedChildren(), web=web)
+        seating = _seating(store, clock, outgoing, settings=settings, home=home)
         stack.push_async_callback(seating.close)
         roster = Roster(seating.seats(found.by_name, settings.tools))
         stack.push_async_callback(roster.close)
@@ -151,7 +150,8 @@ async def _life(
             environ=environ,
             shown=notifier.reloading,
         )
-        for work in (reloading.run(), notifier.watch(), tell_of_proxies(outgoing.proxies)):
+        telling = (notifier.watch(), tell_of_proxies(outgoing.proxies))
+        for work in (reloading.run(), seating.warm(), *telling):
             await stack.enter_async_context(_meanwhile(work))
         drain_s = settings.drain.timeout_s
         signals.lead_to(running.node, reload=reloading.ask, port=place.port, drain_s=drain_s)
@@ -162,6 +162,19 @@ async def _life(
         await running.node.drain_requested.wait()
         await _drain(running.node, stop, notifier, within_s=drain_s)
     return Again(_port_of(url)) if signals.is_restart else None
+
+
+def _seating(
+    store: Store,
+    clock: SystemClock,
+    outgoing: RoutedOutgoing,
+    *,
+    settings: config.Config,
+    home: Path,
+) -> agents.Seating:
+    """Return what makes the agents and their tools."""
+    web = web_of(settings.limits, outgoing)
+    return agents.Seating(store, clock, outgoing, children=LaunchedChildren(), web=web, home=home)
 
 
 async def _made_way(

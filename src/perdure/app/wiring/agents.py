@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from perdure.app.config.loading import AgentConfig, Config
-from perdure.app.config.toml_errors import ConfigError, Problem
-from perdure.app.config.toml_positions import Positions
+from perdure.app.config.loading import AgentConfig
 from perdure.app.config.values import (
     FILES,
     MCP,
@@ -28,7 +26,6 @@ from perdure.app.wiring.budgets import tariff_of
 from perdure.app.wiring.system import SystemEntropy
 from perdure.app.wiring.tool_servers import take_over
 from perdure.app.wiring.web import web_tools
-from perdure.domain.errors import Rejected
 from perdure.domain.people.menu import OfferedTool
 from perdure.domain.tools.policy import Approve, Do, Rule, ToolPolicy
 from perdure.engine.models.roster import Seat
@@ -44,6 +41,7 @@ from perdure.tools.tool import Tool
 from perdure.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
+    from perdure.app.external.agents import ExternalAgents
     from perdure.app.wiring.shell import NodeShell
     from perdure.tools.workroom import Workroom
 
@@ -54,27 +52,6 @@ _LACKING: Final = {
     SHELL: "[tools.shell] roots names no folder",
     SEARCH: "[tools.search] kind names no search engine",
 }
-
-
-def check(config: Config, path: Path) -> None:
-    """Refuse agents that this version cannot run, with the line to change. Raises `ConfigError`."""
-    unusable = [name for name, agent in config.agents.items() if isinstance(agent, AcpAgent)]
-    if not unusable:
-        return
-    positions = Positions(path.read_text(encoding="utf-8-sig"))
-    raise ConfigError(
-        [
-            Problem(str(path), positions.line(("agents", name, "kind")), _no_acp(name))
-            for name in unusable
-        ]
-    )
-
-
-def _no_acp(name: str) -> str:
-    return (
-        f"[agents.{name}] kind: this version of Perdure cannot run agents of kind acp; "
-        'use kind = "chat" or kind = "demo"'
-    )
 
 
 class Seating:
@@ -89,12 +66,15 @@ class Seating:
         *,
         children: Children,
         web: PublicWeb,
+        home: Path,
     ) -> None:
         self._store = store
         self._web = web
         self.clock = clock
         self.outgoing = outgoing
         self._children = children
+        self._home = home
+        self._external: ExternalAgents | None = None
         self._shell: NodeShell | None = None
         self._workroom: Workroom | None = None
         self.servers = McpServers(clock=clock, entropy=SystemEntropy())
@@ -102,8 +82,14 @@ class Seating:
     async def close(self) -> None:
         """End what the tools have started. No turn runs any more."""
         shell = [self._shell.close()] if self._shell is not None else []
-        await asyncio.gather(self.servers.close(), *shell)
+        external = [self._external.close()] if self._external is not None else []
+        await asyncio.gather(self.servers.close(), *shell, *external)
         await self._children.close()
+
+    async def warm(self) -> None:
+        """Start what external agents need, so that nobody waits for it."""
+        if self._external is not None:
+            await self._external.warm()
 
     def seats(
         self, configured: Mapping[str, AgentConfig], tools: ToolsConfig = NO_TOOL_SETTINGS
@@ -111,6 +97,8 @@ class Seating:
         """Make the seats of the configured agents, by name. From now on the tool servers are those
         that are configured."""
         take_over(self.servers, tools, children=self._children, outgoing=self.outgoing)
+        if self._external is not None:
+            self._external.keep(configured)
         return {name: self._seat(name, config, tools) for name, config in configured.items()}
 
     def _kit(
@@ -162,12 +150,18 @@ class Seating:
             from perdure.tools.builtin.result import ResultTool  # noqa: PLC0415
 
             usable.append(ResultTool(self._store.media))
-        seat = _seat(name, config, self.clock, self.outgoing)
-        tools = Toolbox(usable, sources=sources)
+        agent, kind = self._agent(name, config)
+        seat = _seat(name, config, agent, kind)
+        tools = Toolbox(usable, sources=sources, hidden=_hidden(config))
         missing = tuple(_missing(name, config, kit))
         prompts = self._prompts(servers)
         return msgspec.structs.replace(
-            seat, tools=tools, prompts=prompts, policy=policy, missing_tools=missing
+            seat,
+            tools=tools,
+            prompts=prompts,
+            policy=policy,
+            missing_tools=missing,
+            program=self._external.pools.get(name) if self._external is not None else None,
         )
 
     def _prompts(self, servers: Sequence[str]) -> NamedPrompts | None:
@@ -177,6 +171,34 @@ class Seating:
         from perdure.tools.mcp.calls.prompts import ServerPrompts  # noqa: PLC0415
 
         return ServerPrompts(self.servers, servers)
+
+    def _agent(self, name: str, config: AgentConfig) -> tuple[Agent, str]:
+        """Make an agent, and name its kind. The code of each kind is imported only if it is
+        configured."""
+        match config:
+            case DemoAgentSection():
+                from perdure.agents.demo.agent import DemoAgent  # noqa: PLC0415
+
+                return DemoAgent(clock=self.clock), "demo"
+            case ChatAgentSection():
+                return _chat(name, config, self.clock, self.outgoing), "chat"
+            case AcpAgent():
+                if self._external is None:
+                    from perdure.app.external.agents import ExternalAgents  # noqa: PLC0415
+
+                    self._external = ExternalAgents(
+                        self._home, children=self._children, clock=self.clock
+                    )
+                return self._external.agent(name, config), "acp"
+
+
+def _hidden(config: AgentConfig) -> list[Tool]:
+    """Return the tools of which an agent is not told."""
+    if not isinstance(config, AcpAgent):
+        return []
+    from perdure.tools.builtin.permission import PermissionTool  # noqa: PLC0415
+
+    return [PermissionTool()]
 
 
 def policy_of(name: str, config: AgentConfig, settings: ToolsConfig) -> ToolPolicy:
@@ -203,9 +225,8 @@ def _missing(name: str, config: AgentConfig, kit: Mapping[str, Tool]) -> Iterato
         yield OfferedTool(name=tool, description="", state="off", why=why)
 
 
-def _seat(name: str, config: AgentConfig, clock: Clock, outgoing: Outgoing) -> Seat:
+def _seat(name: str, config: AgentConfig, agent: Agent, kind: str) -> Seat:
     """Make a seat without tools."""
-    agent, kind = _agent(name, config, clock, outgoing)
     wanted = dict.fromkeys(config.tools)
     return Seat(
         name=name,
@@ -215,9 +236,9 @@ def _seat(name: str, config: AgentConfig, clock: Clock, outgoing: Outgoing) -> S
         model=config.model if isinstance(config, ChatAgentSection) else "",
         reasoning=(config.reasoning or "") if isinstance(config, ChatAgentSection) else "",
         has_memory=MEMORY in wanted,
-        has_vision=config.vision if isinstance(config, ChatAgentSection) else True,
+        has_vision=_has_vision(config),
         pictures=config.pictures,
-        has_context=config.context and isinstance(config, ChatAgentSection),
+        has_context=config.context and not isinstance(config, DemoAgentSection),
         instructions=config.instructions,
         fallbacks=config.fallbacks,
         patience_s=config.patience_s,
@@ -230,6 +251,15 @@ def _seat(name: str, config: AgentConfig, clock: Clock, outgoing: Outgoing) -> S
     )
 
 
+def _has_vision(config: AgentConfig) -> bool:
+    """Tell whether an agent is given pictures. An external one is told of them in words."""
+    match config:
+        case ChatAgentSection():
+            return config.vision
+        case _:
+            return isinstance(config, DemoAgentSection)
+
+
 def _account(config: AgentConfig) -> str:
     """Return a name for the agent's account at its provider. It is a digest, so it does not reveal
     the key. Agents with the same name share the provider's limits."""
@@ -237,20 +267,6 @@ def _account(config: AgentConfig) -> str:
         return ""
     key = config.api_key.reveal() if config.api_key else ""
     return sha256(f"{config.base_url}\n{key}".encode()).hexdigest()
-
-
-def _agent(name: str, config: AgentConfig, clock: Clock, outgoing: Outgoing) -> tuple[Agent, str]:
-    """Make an agent, and name its kind. The code of each kind is imported only if it is
-    configured."""
-    match config:
-        case DemoAgentSection():
-            from perdure.agents.demo.agent import DemoAgent  # noqa: PLC0415
-
-            return DemoAgent(clock=clock), "demo"
-        case ChatAgentSection():
-            return _chat(name, config, clock, outgoing), "chat"
-        case AcpAgent():
-            raise Rejected(_no_acp(name), code="config")
 
 
 def _chat(name: str, config: ChatAgentSection, clock: Clock, outgoing: Outgoing) -> Agent:

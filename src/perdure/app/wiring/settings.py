@@ -6,17 +6,14 @@ from pathlib import Path
 from perdure.app.config import loading as config
 from perdure.app.config.network import NetworkSettings, network_of
 from perdure.app.config.tool_checks import check_folders
-from perdure.app.wiring import agents
 
 
 def usable_settings(
     home: Path, environ: Mapping[str, str]
 ) -> tuple[config.Config, NetworkSettings]:
     """Load the configuration, and return it with how other servers are reached. Raises
-    `ConfigError`, also for what is valid and cannot be used here: an agent of a kind that this
-    version cannot run, or a folder that is missing."""
+    `ConfigError`, also for what is valid and cannot be used here: a folder that is missing."""
     settings = config.load(home, environ)
     path = home / config.FILE_NAME
-    agents.check(settings, path)
     check_folders(settings, path)
     return settings, network_of(settings, path, environ)

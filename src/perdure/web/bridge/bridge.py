@@ -36,9 +36,11 @@ log = structlog.get_logger("bridge")
 
 
 class ToolBridge:
-    """Implements the `Bridge` port."""
+    """Implements the `Bridge` port. Its socket is in `folder`, which is nobody else's; without one
+    it makes a folder of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
         self._book = BindingBook()
         self._starting = asyncio.Lock()
         self._serving: asyncio.Task[None] | None = None
@@ -128,8 +130,11 @@ class ToolBridge:
         await web.SockSite(runner, listening).start()
         self._url = f"http://{_LOOPBACK}:{listening.getsockname()[1]}{PATH}"
         # Nobody else may enter the folder, so nobody else reaches the socket.
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="perdure-bridge-"))
-        self._socket = str(Path(folder) / "socket")
+        folder = self._folder
+        if folder is None:
+            own = tempfile.TemporaryDirectory(prefix="perdure-bridge-")
+            folder = Path(stack.enter_context(own))
+        self._socket = str(folder / "socket")
 
         async def serve_relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._serve_relay(server, reader, writer)

@@ -1,0 +1,1 @@
+"""Holds the external agents of a node."""
