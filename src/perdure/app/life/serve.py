@@ -17,7 +17,6 @@ from aiohttp import web
 
 from perdure import __version__
 from perdure.app import logs
-from perdure.app.children.children import LaunchedChildren
 from perdure.app.config import environment, platforms
 from perdure.app.config import loading as config
 from perdure.app.config.environment import OPERATOR, SERVER_FILE, signed_in
@@ -119,7 +118,7 @@ async def _life(
         warn_of_what_has_no_effect(settings)
         found = await discovery.agents(settings, environ, outgoing=outgoing)
         store = storage.store(settings, home, clock=clock, entropy=entropy)
-        seating = _seating(store, clock, outgoing, settings=settings, home=home)
+        seating = agents.seating(store, clock, outgoing, limits=settings.limits, home=home)
         stack.push_async_callback(seating.close)
         roster = Roster(seating.seats(found.by_name, settings.tools))
         stack.push_async_callback(roster.close)
@@ -162,19 +161,6 @@ async def _life(
         await running.node.drain_requested.wait()
         await _drain(running.node, stop, notifier, within_s=drain_s)
     return Again(_port_of(url)) if signals.is_restart else None
-
-
-def _seating(
-    store: Store,
-    clock: SystemClock,
-    outgoing: RoutedOutgoing,
-    *,
-    settings: config.Config,
-    home: Path,
-) -> agents.Seating:
-    """Return what makes the agents and their tools."""
-    web = web_of(settings.limits, outgoing)
-    return agents.Seating(store, clock, outgoing, children=LaunchedChildren(), web=web, home=home)
 
 
 async def _made_way(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from perdure.app.children.children import LaunchedChildren
 from perdure.app.config.loading import AgentConfig
 from perdure.app.config.values import (
     FILES,
@@ -20,12 +21,14 @@ from perdure.app.config.values import (
     AcpAgent,
     ChatAgentSection,
     DemoAgentSection,
+    LimitsConfig,
     ToolsConfig,
 )
+from perdure.app.network.outgoing import RoutedOutgoing
 from perdure.app.wiring.budgets import tariff_of
 from perdure.app.wiring.system import SystemEntropy
 from perdure.app.wiring.tool_servers import take_over
-from perdure.app.wiring.web import web_tools
+from perdure.app.wiring.web import web_of, web_tools
 from perdure.domain.people.menu import OfferedTool
 from perdure.domain.tools.policy import Approve, Do, Rule, ToolPolicy
 from perdure.engine.models.roster import Seat
@@ -190,6 +193,14 @@ class Seating:
                         self._home, children=self._children, clock=self.clock
                     )
                 return self._external.agent(name, config), "acp"
+
+
+def seating(
+    store: Store, clock: Clock, outgoing: RoutedOutgoing, *, limits: LimitsConfig, home: Path
+) -> Seating:
+    """Return what makes the agents of a node."""
+    web = web_of(limits, outgoing)
+    return Seating(store, clock, outgoing, children=LaunchedChildren(), web=web, home=home)
 
 
 def _hidden(config: AgentConfig) -> list[Tool]:
