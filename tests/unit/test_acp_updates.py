@@ -23,6 +23,10 @@ from perdure.domain.turn.stream import (
     Thinking,
 )
 
+CODEX = {
+    "server_name": "perdure",
+    "request": {"_meta": {"codex_approval_kind": "mcp_tool_call"}},
+}
 OURS = BridgedNames("perdure", ["mail", "files"])
 
 
@@ -183,6 +187,11 @@ def test_a_question_about_too_much_is_not_put() -> None:
         ({"title": "mail (perdure MCP Server)", "kind": "other"}, True),
         ({"title": "mcp__perdure__files"}, True),
         ({"title": "mail (perdure MCP Server)", "kind": "execute"}, False),
+        ({"title": "mail (perdure MCP Server)", "kind": "think"}, False),
+        ({"title": "Approve MCP tool call", "kind": "other", "rawInput": CODEX}, True),
+        ({"title": "Approve MCP tool call", "kind": "execute", "rawInput": CODEX}, False),
+        ({"title": "anything", "kind": "other", "rawInput": CODEX}, False),
+        ({"title": "Approve MCP tool call", "rawInput": {**CODEX, "server_name": "x"}}, False),
         ({"title": "mail (perdure MCP Server); rm -rf /"}, False),
         ({"title": "mail"}, False),
         ({"title": "perdure_shell"}, False),

@@ -29,14 +29,18 @@ _FORMS: Final = (
     "{s}/{t}",
     "Tool: {s}/{t}",
 )
-# Kinds of tools that the bridge does not have. A command may be called like anything.
-_NEVER_OURS: Final = frozenset({"execute", "edit", "delete", "move", "fetch"})
+# The kinds that agents give to tools which they do not know. A command may be called like anything.
+_UNKNOWN: Final = (None, "other")
+# How Codex asks about any tool of a server. It names the server beside the question.
+_CODEX_TITLE: Final = "Approve MCP tool call"
+_CODEX_KIND: Final = "mcp_tool_call"
 
 
 class BridgedNames:
     """Knows the tools of one binding as the agent may call them."""
 
     def __init__(self, server: str, names: Iterable[str]) -> None:
+        self._server = server
         self._names = {name: name for name in names}
         self._titles = {
             form.format(s=server, t=name): name for name in self._names for form in _FORMS
@@ -47,7 +51,16 @@ class BridgedNames:
 
     def asked_about(self, tool: "schema.ToolCallUpdate") -> bool:
         """Tell whether a question is about a tool of the gateway, which asks people itself."""
-        return (tool.title or "") in self._titles and tool.kind not in _NEVER_OURS
+        is_named = (tool.title or "") in self._titles or self._is_asked_by_codex(tool)
+        return is_named and tool.kind in _UNKNOWN and bool(self._names)
+
+    def _is_asked_by_codex(self, tool: "schema.ToolCallUpdate") -> bool:
+        match tool.raw_input:
+            case {"server_name": server, "request": {"_meta": {"codex_approval_kind": kind}}}:
+                is_call = kind == _CODEX_KIND and tool.title == _CODEX_TITLE
+                return is_call and server == self._server
+            case _:
+                return False
 
     def named(self, title: str) -> str:
         """Return the tool of the gateway that a report may be about, or an empty string."""
