@@ -1,5 +1,7 @@
 """Checks that operators see how the agents of a node are, and can try them."""
 
+import json
+import re
 from pathlib import Path
 
 import aiohttp
@@ -9,9 +11,24 @@ from tests.e2e.test_cli_servers import configured, perdure
 
 from perdure.testkit.models.model_script import say, status
 from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.peers.fixtures import NewPeer
 from perdure.testkit.processes.http import Client
 
 pytestmark = pytest.mark.timeout(120)
+
+
+def external(command: list[str], more: str = "") -> str:
+    return f"""
+[agents.outside]
+kind = "acp"
+command = {json.dumps(command)}
+sandbox = "off"
+share = true
+pool = {{ prewarm = false }}
+{more}
+[sessions]
+titles = false
+"""
 
 
 def two_agents(url: str) -> str:
@@ -144,3 +161,59 @@ async def test_without_a_node_the_list_is_what_is_configured(tmp_path: Path) -> 
     assert [row.split()[0] for row in listed.out.splitlines()[1:]] == ["main", "spare"]
     assert tried.code == 3
     assert "perdure serve" in tried.err
+
+
+async def test_the_processes_of_an_external_agent_are_seen_everywhere(
+    gateway_factory: StartGateway, new_peer: NewPeer
+) -> None:
+    gateway = await gateway_factory(toml=external(new_peer.hostile_acp().command()))
+    home = gateway.home
+    before = await perdure(home, "agents", "list")
+    warmed = await perdure(home, "agents", "warm", "outside")
+    tried = await perdure(home, "agents", "test", "outside", "[[SAY hi]]", "--json")
+    listed = await perdure(home, "agents", "list", "--json")
+    table = await perdure(home, "agents", "list")
+    explained = await perdure(home, "explain", tried.json["turn"])
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{gateway.url}/metrics") as response,
+    ):
+        lines = (await response.text()).splitlines()
+
+    assert " not started " in before.out
+    assert re.search(r"\(pid \d+\) runs hostile", warmed.out)
+    trial = tried.json
+    assert (tried.code, trial["text"], trial["agent"]) == (0, "hi", "outside")
+    assert trial["timings"]["transport"] == "pool"
+    assert trial["timings"]["session"] > 0
+    assert "spawn" not in trial["timings"]
+    (agent,) = listed.json["agents"]
+    (process,) = agent["program"]["processes"]
+    assert agent["program"]["starts"] == 1
+    assert process["server"].startswith("hostile")
+    assert " 1 process " in table.out
+    assert "no sandbox" in table.out
+    assert "in a process that was there: session " in explained.out
+    assert 'perdure_agent_processes{agent="outside"} 1.0' in lines
+    assert 'perdure_agent_starts_total{agent="outside"} 1.0' in lines
+    labels = 'agent="outside",step="session",transport="pool"'
+    assert f"perdure_agent_step_seconds_count{{{labels}}} 1.0" in lines
+
+
+async def test_a_program_that_does_not_start_is_named_with_its_last_words(
+    gateway_factory: StartGateway, new_peer: NewPeer
+) -> None:
+    command = ["sh", "-c", "echo no licence for this >&2; exit 4"]
+    gateway = await gateway_factory(toml=external(command, "patience_s = 0"))
+    home = gateway.home
+    tried = await perdure(home, "agents", "test", "outside")
+    warmed = await perdure(home, "agents", "warm", "outside")
+    listed = await perdure(home, "agents", "list")
+    status_of = await perdure(home, "status")
+    written = await perdure(home, "agents", "logs", "outside")
+
+    assert (tried.code, warmed.code) == (1, 1)
+    assert "outside has not answered" in tried.err
+    for told in (tried.err, warmed.err, listed.out, status_of.out):
+        assert "no licence for this" in told
+    assert "no licence for this" in written.out

@@ -30,6 +30,8 @@ def notes(standing: AgentStanding) -> list[str]:
         found.append(f"it is not started again for {lasting(program.resting_s)}")
     if program.no_sandbox:
         found.append(f"no sandbox: {program.no_sandbox}")
+    elif not all(each.has_sandbox for each in program.processes):
+        found.append("no sandbox")
     if not program.takes_tools:
         found.append("it takes no tools")
     if not program.is_shared:

@@ -39,6 +39,7 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.journal.left_out import NO_OMISSIONS, Omissions, Omitted, omissions_of
+from perdure.domain.journal.model.timings import UNTIMED, Timings
 from perdure.domain.journal.records import ToldTurn
 from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.kinds import TurnKind
@@ -76,6 +77,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     choices: tuple[str, ...] = ()
     question: str = ""
     answer: str = ""
+    # Where the time of its turn went, in the last entry of a turn that says so.
+    timings: Timings = UNTIMED
     # The file that keeps the whole of a long result, and how many characters it has.
     whole: str = ""
     size: int = 0
@@ -310,7 +313,11 @@ def _with_outcome(entries: list[PlacedEntry], settled: Recorded) -> list[PlacedE
     if entries and entries[-1].entry.role == "assistant":
         place, last = entries[-1]
         ended = msgspec.structs.replace(
-            last, outcome=event.outcome, reason=event.reason, detail=event.detail
+            last,
+            outcome=event.outcome,
+            reason=event.reason,
+            detail=event.detail,
+            timings=event.timings,
         )
         return [*entries[:-1], PlacedEntry(place, ended)]
     empty = Entry(
@@ -322,6 +329,7 @@ def _with_outcome(entries: list[PlacedEntry], settled: Recorded) -> list[PlacedE
         outcome=event.outcome,
         reason=event.reason,
         detail=event.detail,
+        timings=event.timings,
     )
     return [*entries, PlacedEntry(settled.seq, empty)]
 

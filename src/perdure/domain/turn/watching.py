@@ -32,6 +32,7 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.model.timings import UNTIMED, Timings
 from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived
 from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.journal.transcript import (
@@ -111,6 +112,7 @@ class OutcomeNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     outcome: str
     reason: str = ""
     detail: str = ""
+    timings: Timings = UNTIMED
 
 
 class StateNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -212,6 +214,7 @@ def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
                     outcome=settled.outcome,
                     reason=settled.reason,
                     detail=settled.detail,
+                    timings=settled.timings,
                 )
             ]
         case CommandTaken() | NoticePosted() as posted:

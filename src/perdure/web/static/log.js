@@ -7,7 +7,7 @@ import { attached, drawMedia } from './media.js';
 import { drawQuestion } from './questions.js';
 import { isSameRow } from './rows.js';
 import { drawTool } from './tools.js';
-import { leftOutWords, whenOf } from './words.js';
+import { leftOutWords, timeRows, whenOf } from './words.js';
 
 function time(at) {
   const when = whenOf(at);
@@ -16,6 +16,11 @@ function time(at) {
   element.dateTime = when.toISOString();
   element.title = when.toLocaleString();
   return element;
+}
+
+function times(timings) {
+  const rows = timeRows(timings).flatMap(([step, took]) => [make('dt', '', step), make('dd', '', took)]);
+  return make('details', 'times', make('summary', 'meta', 'Where the time went'), make('dl', '', ...rows));
 }
 
 function said(text, attachments, footer) {
@@ -58,7 +63,7 @@ const DRAW = {
     node.replaceChildren(...said(item.text, item.attachments, footer).filter(Boolean));
   },
 
-  assistant(node, { entry, isStreaming }) {
+  assistant(node, { entry, isStreaming, timings }) {
     let body = node.querySelector('.prose');
     if (!body) {
       body = make('div', 'prose');
@@ -73,6 +78,8 @@ const DRAW = {
     node.querySelector('.attached')?.remove();
     if (files) node.append(files);
     node.classList.toggle('streaming', isStreaming);
+    node.querySelector('.times')?.remove();
+    if (timings) node.append(times(timings));
     node.hidden = !entry.text && !files;
     // Screen readers read the answer when it is whole, not at each word.
     node.setAttribute('aria-busy', String(isStreaming));

@@ -1,6 +1,7 @@
 // Draws what an agent asks: whether a call may run, or something that it wants to know. An open card
 // keeps its nodes, so a redraw takes neither the focus nor what is being typed.
 
+import { diffLine, partsOf, previewOf } from './diffs.js';
 import { button, make } from './elements.js';
 import { exact, exactJson } from './exact.js';
 import { icon } from './icons.js';
@@ -13,36 +14,10 @@ const LONG = 1000;
 const LINES_MAX = 8;
 const IN_SESSION = 'Allow in this session';
 
-// The blocks of code that a text holds, and what stands before the first of them. A block ends only
-// with the very fence that began it.
-export function partsOf(text) {
-  const lead = [];
-  const blocks = [];
-  let open = null;
-  for (const line of text.split('\n')) {
-    const [, fence, language] = /^(`{3,})(\w*)$/.exec(line) ?? [];
-    if (open) {
-      if (line === open.fence) open = null;
-      else open.lines.push(line);
-    } else if (fence) {
-      open = { fence, language, lines: [] };
-      blocks.push(open);
-    } else if (!blocks.length) lead.push(line);
-  }
-  return { lead: lead.join('\n').trim(), blocks };
-}
-
-export const previewOf = (text) => partsOf(text).blocks.find(({ language }) => language === 'diff')?.lines ?? [];
-
 // The question without the list of choices and the hint below it: here they are buttons.
 export function askedIn(text, choices) {
   const from = text.lastIndexOf(choices.length ? '\n\n1. ' : '\n\nSay it, ');
   return from > 0 ? text.slice(0, from) : text;
-}
-
-function diffLine(line) {
-  const kind = /^(\+\+\+|---) /.test(line) ? 'path' : { '+': 'added', '-': 'removed', '@': 'place' }[line[0]];
-  return make('span', kind ?? '', `${exact(line)}\n`);
 }
 
 function block(label, className, size, ...children) {

@@ -13,7 +13,7 @@ function turnFacts(transcript) {
   const facts = new Map();
   for (const entry of transcript.entries) {
     if (entry.turn === null || entry.role === 'notice' || entry.role === 'approval') continue;
-    const fact = facts.get(entry.turn) ?? { last: null, isAnswered: false, hasText: false, outcome: null, reason: null, detail: '' };
+    const fact = facts.get(entry.turn) ?? { last: null, isAnswered: false, hasText: false, outcome: null, reason: null, detail: '', timings: null };
     fact.last = entry;
     if (entry.role !== 'user') {
       fact.isAnswered = true;
@@ -21,15 +21,17 @@ function turnFacts(transcript) {
       fact.outcome = entry.outcome;
       fact.reason = entry.reason;
       fact.detail = entry.detail;
+      fact.timings = entry.timings;
     }
     facts.set(entry.turn, fact);
   }
-  for (const [turn, { outcome, reason, detail }] of transcript.outcomes) {
+  for (const [turn, { outcome, reason, detail, timings }] of transcript.outcomes) {
     const fact = facts.get(turn);
     if (!fact) continue;
     fact.outcome = outcome;
     fact.reason = reason ?? fact.reason;
     fact.detail = detail || fact.detail;
+    fact.timings = timings ?? fact.timings;
   }
   return facts;
 }
@@ -101,7 +103,7 @@ function entryRow(entry, transcript, { waiting, facts }) {
   if (entry.role === 'assistant') {
     const isLast = facts.get(entry.turn)?.last === entry;
     const isStreaming = isLast && entry.turn === transcript.turn && !entry.outcome && isActive(transcript);
-    return { ...base, isStreaming };
+    return { ...base, isStreaming, timings: isLast && !isStreaming ? (facts.get(entry.turn)?.timings ?? null) : null };
   }
   if (entry.role === 'tool') {
     const call = callOf(entry, transcript);

@@ -1,6 +1,7 @@
 // Draws tool calls: one row each, which opens to what was sent and what came back. A row keeps its
 // nodes, so news of a running call takes neither the focus nor what was opened.
 
+import { diffLines } from './diffs.js';
 import { button, make } from './elements.js';
 import { exact, exactJson } from './exact.js';
 import { icon } from './icons.js';
@@ -22,6 +23,12 @@ function boxed(label, text) {
   body.setAttribute('role', 'group');
   body.setAttribute('aria-label', label);
   return body;
+}
+
+function fill(body, text) {
+  const lines = diffLines(text);
+  body.classList.toggle('diff', lines !== null);
+  body.replaceChildren(...(lines ?? [text]));
 }
 
 class ToolRow {
@@ -77,11 +84,12 @@ class ToolRow {
 
   #result(name, text) {
     const cut = this.#isWhole ? null : cutOf(text);
-    const body = boxed(`Result of ${name}`, cut === null ? text : `${cut}…`);
+    const body = boxed(`Result of ${name}`, '');
+    fill(body, cut === null ? text : `${cut}…`);
     if (cut === null) return [body];
     const all = button(`Show all (${text.length.toLocaleString()} characters)`, 'link tool-all', () => {
       this.#isWhole = true;
-      body.textContent = text;
+      fill(body, text);
       all.remove();
       body.focus({ preventScroll: true });
     });

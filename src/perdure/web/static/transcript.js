@@ -27,6 +27,7 @@ function entryOf(raw, tick) {
     outcome: raw.outcome ?? null,
     reason: raw.reason ?? null,
     detail: raw.detail ?? '',
+    timings: raw.timings ?? null,
     calls: callsOf(raw.tool_calls),
     name: raw.name || null,
     state: raw.state ?? null,
@@ -317,8 +318,8 @@ export class Transcript {
     return state === 'unknown';
   }
 
-  #outcome({ turn, outcome, reason = null, detail = '' }) {
-    this.outcomes.set(turn, { outcome, reason, detail });
+  #outcome({ turn, outcome, reason = null, detail = '', timings = null }) {
+    this.outcomes.set(turn, { outcome, reason, detail, timings });
     // Nothing is told of a question whose turn has ended before anybody answered it.
     for (const entry of this.entries) {
       const isLeft = entry.role === 'approval' && entry.turn === turn && entry.state === 'pending';

@@ -117,3 +117,18 @@ export function shortTime(at, now = new Date()) {
   const sameYear = when.getFullYear() === now.getFullYear();
   return when.toLocaleDateString([], { day: 'numeric', month: 'short', ...(sameYear ? {} : { year: 'numeric' }) });
 }
+
+const STEPS = {
+  spawn: 'Start of the program',
+  session: 'Its session',
+  bridge: 'Its tools',
+  first_tool: 'First use of a tool',
+  first_token: 'First word',
+  generation: 'The rest of the answer',
+};
+
+// The steps of an answer by an agent's program, with how long each took.
+export function timeRows(timings) {
+  const took = (ms) => (ms < 1000 ? `${ms} ms` : `${(ms / 1000).toFixed(1)} s`);
+  return Object.entries(STEPS).filter(([step]) => timings[step]).map(([step, words]) => [words, took(timings[step])]);
+}

@@ -1,0 +1,46 @@
+// Finds the blocks of code in a text, and draws those that show what changes in a file.
+
+import { make } from './elements.js';
+import { exact } from './exact.js';
+
+// The pieces of a text: plain ones, and blocks of code with their language. A block ends only with
+// the very fence that began it.
+function piecesOf(text) {
+  const pieces = [];
+  let open = null;
+  for (const line of text.split('\n')) {
+    const [, fence, language] = /^(`{3,})(\w*)$/.exec(line) ?? [];
+    if (open?.fence) {
+      if (line === open.fence) open = null;
+      else open.lines.push(line);
+    } else if (fence || !open) {
+      open = fence ? { fence, language, lines: [] } : { lines: [line] };
+      pieces.push(open);
+    } else open.lines.push(line);
+  }
+  return pieces;
+}
+
+// The blocks of code that a text holds, and what stands before the first of them.
+export function partsOf(text) {
+  const pieces = piecesOf(text);
+  const lead = pieces[0]?.fence ? [] : (pieces[0]?.lines ?? []);
+  return { lead: lead.join('\n').trim(), blocks: pieces.filter(({ fence }) => fence) };
+}
+
+export const previewOf = (text) => partsOf(text).blocks.find(({ language }) => language === 'diff')?.lines ?? [];
+
+export function diffLine(line) {
+  const kind = /^(\+\+\+|---) /.test(line) ? 'path' : { '+': 'added', '-': 'removed', '@': 'place' }[line[0]];
+  return make('span', kind ?? '', `${exact(line)}\n`);
+}
+
+// The lines of a text whose changes of files are drawn as such, or null if it tells of none.
+export function diffLines(text) {
+  const pieces = piecesOf(text);
+  if (!pieces.some(({ language }) => language === 'diff')) return null;
+  return pieces.flatMap(({ fence, language, lines }) => {
+    if (language === 'diff') return lines.map(diffLine);
+    return lines.join('').trim() || fence ? lines.map((line) => make('span', '', `${exact(line)}\n`)) : [];
+  });
+}
