@@ -27,8 +27,8 @@ async def test_a_plan_a_change_and_the_time_are_shown_as_such(
         plan = chat.page.locator(".todo li")
         change = chat.page.locator(".tool .diff")
         times = chat.page.locator(".times").last
-        await expect(plan).to_have_text([re.compile("dig"), re.compile("sow")])
         for _ in range(2):
+            await expect(plan).to_have_text([re.compile("dig"), re.compile("sow")])
             await expect(change.locator(".removed")).to_have_text("-before\n")
             await expect(change.locator(".added")).to_have_text("+new words\n")
             await expect(change.locator(".path")).to_have_count(2)

@@ -67,8 +67,8 @@ const query = (values) => {
 
 export const conversations = (cursor) => answer('GET', `api/conversations${query({ limit: 50, cursor })}`);
 
-export const transcript = (name, { limit, before }) =>
-  answer('GET', conversation(name, `transcript${query({ limit, before })}`));
+export const transcript = (name, { limit, before, notices }) =>
+  answer('GET', conversation(name, `transcript${query({ limit, before, notices })}`));
 
 export const post = (name, message) => answer('POST', conversation(name, 'messages'), { json: message });
 

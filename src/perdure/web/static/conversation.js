@@ -3,6 +3,7 @@
 
 import * as api from './api.js';
 import { Asked } from './asked.js';
+import { isTodo } from './rows.js';
 import { EventStream } from './sse.js';
 import { PAGE, Transcript, isLocal } from './transcript.js';
 
@@ -24,6 +25,7 @@ export class Conversation {
   #isCatchingUp = true;
   #isUnread = false;
   #explained = new Set();
+  #recalled = new Set();
   #asked = new Asked();
 
   // changed(kind) is called after every change, appeared(messages) with those not seen before,
@@ -136,6 +138,7 @@ export class Conversation {
       try {
         const page = await api.transcript(this.name, { limit: PAGE });
         const asked = await this.#asked.in(page.messages);
+        await this.#recallPlans(page.messages);
         const fresh = page.messages.filter(({ id }) => !this.transcript.find(id));
         this.transcript.load(page, since);
         this.#tell(asked, since);
@@ -153,6 +156,22 @@ export class Conversation {
       this.#changed('read');
     }
     this.#reload = null;
+  }
+
+  // The plan of an agent that is a program of its own stands in a notice, which no transcript holds.
+  async #recallPlans(messages) {
+    const turns = new Set(messages.filter(({ timings, turn }) => timings && !this.#recalled.has(turn)).map(({ turn }) => turn));
+    if (!turns.size) return;
+    for (const turn of turns) this.#recalled.add(turn);
+    try {
+      const { messages: all } = await api.transcript(this.name, { limit: PAGE, notices: true });
+      for (const { id, role, text = '', at, turn } of all) {
+        if (turns.has(turn) && isTodo({ role, text })) this.transcript.notice(text, { id, at, about: turn });
+      }
+    } catch (failure) {
+      // The answers are shown without their plans.
+      if (failure.status === undefined) throw failure;
+    }
   }
 
   #fail(failure) {

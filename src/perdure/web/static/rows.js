@@ -53,7 +53,7 @@ function placeOf(turn, waiting, queued) {
 }
 
 const TODO = '📋 **To do**';
-const isTodo = ({ role, text }) => role === 'notice' && text.startsWith(TODO);
+export const isTodo = ({ role, text }) => role === 'notice' && text.startsWith(TODO);
 
 const REFUSALS = new Set(['denied', 'expired', 'undeliverable', 'withdrawn']);
 
