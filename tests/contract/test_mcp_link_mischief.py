@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.mcp_links import KINDS, Kind, Links, said, unheard, until
+from tests.mcp_links import KINDS, Kind, Links, answer_of, said, unheard, until
 
 from perdure.app.children.children import LaunchedChildren
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Rejected, Transient
@@ -234,6 +234,27 @@ async def test_an_answer_that_is_too_large_is_an_error(links: Links, kind: Kind)
             assert await said(link, "echo", text="still here") == "still here"
         else:
             assert "without the end of a line" in link.ended
+
+
+@every_kind
+async def test_an_answer_of_too_many_pieces_is_not_even_read(links: Links, kind: Kind) -> None:
+    async with links(kind) as link:
+        assert len((await answer_of(link, "crowd", blocks=1_000)).pieces) == 1_000
+        with pytest.raises(Ambiguous, match="too many values"):
+            await said(link, "crowd", blocks=100_000)
+        if kind == "http":
+            assert await said(link, "echo", text="still here") == "still here"
+        else:
+            assert "too many values" in link.ended
+
+
+async def test_an_answer_of_too_many_pieces_without_a_stream_is_not_read_either(
+    links: Links,
+) -> None:
+    async with links("http", "plain") as link:
+        with pytest.raises(Permanent, match="too many values"):
+            await said(link, "crowd", blocks=100_000)
+        assert await said(link, "echo", text="still here") == "still here"
 
 
 async def test_a_large_answer_without_a_stream_is_an_error_too(links: Links) -> None:

@@ -294,6 +294,13 @@ def big(call: Call) -> Result:
     return text("x" * int(call.arguments["bytes"]))
 
 
+@tool(blocks="integer")
+def crowd(call: Call) -> Result:
+    """Return so many short texts."""
+    call.ran()
+    return {"content": [{"type": "text", "text": ","}] * int(call.arguments["blocks"])}
+
+
 @tool()
 def picture(call: Call) -> Result:
     """Return a picture of one point."""

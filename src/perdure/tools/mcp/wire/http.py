@@ -27,6 +27,7 @@ from perdure.domain.urls import shown_url
 from perdure.ports.system.outgoing import Outgoing, proxy_trouble
 from perdure.ports.system.time_limits import time_limit
 from perdure.tools.mcp.link import ANSWER_BYTES_MAX
+from perdure.tools.mcp.wire.crowding import MANY_VALUES, Crowd
 from perdure.tools.mcp.wire.dispatching import Message
 from perdure.tools.mcp.wire.going import GOING, GoingRequest, LinkEnd, error_words
 
@@ -211,6 +212,7 @@ class _Body(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         left = ANSWER_BYTES_MAX
         is_endless = self._response.content_type == "text/event-stream"
+        crowd = Crowd(is_of_events=is_endless)
         try:
             async for piece in self._response.content.iter_any():
                 left -= 0 if is_endless else len(piece)
@@ -218,6 +220,11 @@ class _Body(httpx2.AsyncByteStream):
                     words = f"the server's answer has more than {ANSWER_BYTES_MAX:,} bytes"
                     self._going.failure = Permanent(words)
                     raise httpx2.StreamError(words)
+                if crowd.is_too_large_with(piece):
+                    words = f"the server {MANY_VALUES}"
+                    self._going.failure = Ambiguous(words) if is_endless else Permanent(words)
+                    # After an `SSEError` the package takes up no stream again.
+                    raise (httpx2.SSEError if is_endless else httpx2.StreamError)(words)
                 yield piece
         except (aiohttp.ClientError, OSError) as error:
             # The package knows what to do about a stream that breaks: some can be taken up again.

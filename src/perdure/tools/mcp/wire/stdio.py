@@ -18,6 +18,7 @@ from perdure.domain.errors import Transient
 from perdure.ports.system.children import Child, ChildProgram, Children
 from perdure.tools.mcp.link import ANSWER_BYTES_MAX
 from perdure.tools.mcp.server_log import ServerLog
+from perdure.tools.mcp.wire.crowding import MANY_VALUES, is_crowded
 from perdure.tools.mcp.wire.going import GOING, LinkEnd
 
 _PIECE_BYTES: Final = 64 * 1024
@@ -87,6 +88,9 @@ class ProgramReading:
             line = self._next_line()
             if line is None:
                 await self._read_on()
+            elif is_crowded(line):
+                self._end.tell(MANY_VALUES)
+                raise anyio.EndOfStream
             elif (message := _message(line)) is not None:
                 self._garbage_bytes = 0
                 return message
