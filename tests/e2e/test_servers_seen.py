@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from typing import Any
 
 import aiohttp
@@ -115,6 +116,28 @@ async def test_a_good_and_a_broken_server_are_seen_alike_everywhere(
     unknown = await perdure(gateway.home, "mcp", "logs", "other")
     assert unknown.code == 1
     assert "perdure mcp list" in unknown.err
+
+
+async def test_the_last_words_of_a_server_are_told_without_its_secrets(
+    gateway_factory: StartGateway, hostile: HostileMcp
+) -> None:
+    complains = "import os, sys; sys.exit(f'no such key: {os.environ[\"KEY\"]}')"
+    toml = settings(hostile.command(), [sys.executable, "-c", complains])
+    section = '[tools.mcp.bad]\nenv = { KEY = { env = "BAD_KEY" } }\n'
+    toml = toml.replace("[tools.mcp.bad]\n", section)
+    gateway = await gateway_factory(toml=toml, environ={"BAD_KEY": "canary-5512"})
+    async with aiohttp.ClientSession() as session:
+        client = Client(gateway, session)
+        await client.settled((await client.say("a", "hello"))["turn"])
+        found = (await until_down(client, "bad"))["bad"]
+        assert "its last words: no such key: ********" in found["why"]
+        _, tools = await client.call("GET", "/api/tools")
+        assert "no such key" in json.dumps(tools)
+        assert "canary" not in json.dumps(tools)
+        assert "canary" not in (await client.say("a", "/tools"))["reply"]
+        _, log = await client.call("GET", "/api/tools/servers/bad/log")
+        assert log["log"] == "no such key: canary-5512\n", "operators read what it has written"
+    assert "canary" not in (gateway.home / "logs" / "perdure.log").read_text()
 
 
 async def test_only_operators_see_the_servers_and_what_they_have_written(

@@ -20,7 +20,7 @@ from perdure.ports.system.time_limits import time_limit
 from perdure.tools.mcp.link import LinkTerms, ServerLink
 from perdure.tools.mcp.server_log import ServerLog
 from perdure.tools.mcp.servers.listing import ServerListing, ServerOffer, asked
-from perdure.tools.mcp.servers.reaching import ReachServer
+from perdure.tools.mcp.servers.reaching import ReachServer, without_secrets
 from perdure.tools.mcp.servers.settings import ServerPatience, ServerSettings
 from perdure.tools.mcp.servers.trouble import ServerTrouble
 
@@ -268,6 +268,8 @@ class LinkLines:
         self._close_soon(link)
 
     def _failed(self, trouble: ServerTrouble, why: str, now_s: float) -> None:
+        # Everybody may read why a server does not work.
+        why = without_secrets(why, self._settings)
         trouble.fail(why, now_s=now_s)
         if trouble.failures == 1:
             log.warning("a tool server is in trouble", server=self._settings.name, why=why)
