@@ -337,7 +337,7 @@ async def test_a_cancel_while_the_person_is_asked_stops_the_turn(
     assert (await client.transcript(session))[-1]["outcome"] == "stopped"
     (call,) = editor.person.kind(session, "tool_call")
     ended = editor.person.kind(session, "tool_call_update")[-1]
-    assert (ended.tool_call_id, ended.status) == (call.tool_call_id, "completed")
+    assert (ended.tool_call_id, ended.status) == (call.tool_call_id, "failed")
     assert not (folder / "never.txt").exists()
 
 

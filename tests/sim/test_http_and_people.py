@@ -58,6 +58,9 @@ OPERATORS_ONLY = (
     ("POST", "/api/verify"),
     ("POST", "/api/restart"), ("GET", "/api/tokens"), ("POST", "/api/tokens"),
     ("DELETE", "/api/tokens/{id}"),
+    ("GET", "/api/tools/servers"), ("GET", "/api/tools/servers/{name}/log"),
+    ("GET", "/api/agents"), ("GET", "/api/agents/{name}/log"),
+    ("POST", "/api/agents/{name}/test"), ("POST", "/api/agents/{name}/warm"),
 )  # fmt: skip
 # Routes that belong to nobody in particular, or only to the caller.
 ONES_OWN = (
@@ -329,7 +332,7 @@ async def test_what_is_ones_own_is_reached(site: Site) -> None:
 async def test_members_do_nothing_that_is_the_operators(site: Site) -> None:
     for method, path in OPERATORS_ONLY:
         more: dict[str, Any] = {"json": {}} if method == "POST" else {}
-        status, body = await site.call(method, path.replace("{id}", "x_1"), by="bob", **more)
+        status, body = await site.call(method, filled(path, "x_1"), by="bob", **more)
         assert (status, body["error"]["code"]) == (403, "forbidden"), (method, path)
     assert not site.services.control.is_draining
 
