@@ -271,6 +271,36 @@ async def test_people_see_how_far_a_tool_is_and_nothing_of_it_stays(
         assert "exit code 0" in answer.text
 
 
+async def test_two_bots_of_one_platform_are_two_surfaces(
+    api: BotApi, gateway_factory: Start
+) -> None:
+    async with BotApi(CLOCK) as other:
+        second = section(other.url, other.token, "", [ADA]).replace(
+            "[adapters.telegram]", '[adapters.work]\nplatform = "telegram"'
+        )
+        gateway = await gateway_factory(toml=section(api.url, api.token, "", [ADA]) + second)
+        api.write(ADA, "to the first")
+        other.write(ADA, "to the second")
+        await api.wait_shown(ADA, said("to the first"))
+        await other.wait_shown(ADA, said("to the second"))
+        sent = {"to": f"work:{ADA}", "text": "sent to work"}
+        url, bearer = gateway.url, {"Authorization": f"Bearer {gateway.token}"}
+        async with (
+            aiohttp.ClientSession(headers=bearer) as http,
+            http.post(f"{url}/api/send", json=sent) as response,
+        ):
+            assert response.status == 202, await response.text()
+        await gateway.kill()
+        await gateway.start()
+        await other.wait_shown(ADA, said("sent to work"))
+        api.write(ADA, "still here?")
+        await api.wait_shown(ADA, said("still here?"))
+        first, latter = await api.shown(ADA), await other.shown(ADA)
+        assert len(first) == len(latter) == 2
+        assert not said("second")(first)
+        assert not said("first")(latter)
+
+
 async def test_a_wrong_token_is_told_by_the_health(api: BotApi, start: Start) -> None:
     gateway = await start(api.url, "700:WRONG")
     await api.wait(lambda: "BotFather" in gateway.output)

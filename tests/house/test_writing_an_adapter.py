@@ -78,6 +78,23 @@ def test_a_platform_of_others_is_found_by_its_entry_point(installed: None) -> No
     assert platforms.manifest("noticeboard").title == "Noticeboard"
 
 
+def test_a_platform_whose_adapter_has_one_name_is_configured_once(
+    installed: None, tmp_path: Path
+) -> None:
+    section = SECTION.format(url="http://127.0.0.1:1", token="t")
+    text = section.replace("noticeboard]", 'other]\nplatform = "noticeboard"')
+    config = parse(text.encode(), tmp_path / "perdure.toml", {})
+    with pytest.raises(Rejected, match=r"must be called \[adapters.noticeboard\]"):
+        platforms.platforms(
+            config.adapters,
+            home=tmp_path,
+            clock=SystemClock(),
+            entropy=SystemEntropy(),
+            hook_url=lambda _: "",
+            answers=lambda _: no_answers,
+        )
+
+
 def test_the_section_of_such_a_platform_is_read_like_any_other(
     installed: None, tmp_path: Path
 ) -> None:

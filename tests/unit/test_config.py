@@ -44,6 +44,7 @@ KEY = "whsec_" + base64.b64encode(bytes(32)).decode()
 ROUTES = "[adapters.webhook.routes.ci]\n"
 ROUTE = f"{ROUTES}secrets = ['{KEY}']\n"
 TIME = "[tools.mcp.t]\nurl = 'http://h'\n"
+BOT = "[adapters.telegram]\ntoken = 't'\n"
 MATRIX = "[adapters.matrix]\nhomeserver = 'http://h'\n"
 
 FULL = """
@@ -203,6 +204,14 @@ def test_every_key_of_every_section_is_read(tmp_path: Path) -> None:
     assert config.budgets.person.daily is not None
     assert config.budgets.person.daily.money == 1.5
     assert config.budgets.conversation.daily is None
+
+
+def test_a_section_may_name_its_platform() -> None:
+    text = f"{BOT}[adapters.work]\nplatform = 'telegram'\ntoken = 'u'\nrich = false"
+    adapters = read(text).adapters
+    assert list(adapters) == ["telegram", "work"]
+    assert isinstance(adapters["work"], type(adapters["telegram"]))
+    assert read("[adapters.work]\nplatform = 'telegram'\ntoken = 'u'").adapters.keys() == {"work"}
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "fe80::1%lo", "localhost", "box-1.example.org"])
@@ -395,6 +404,11 @@ def test_a_configuration_error_is_a_rejection() -> None:
         (f"{ROUTES}secrets = ['whsec_AAAA']", 2, "must hold 24 to 64 bytes in base64, not 3"),
         (f"{MATRIX}user = '@b:host'", 1, "[adapters.matrix] needs token or password"),
         (f"{MATRIX}token = 't'\nuser = 'bot'", 4, 'such as "@bot:example.org", not "bot"'),
+        ("[adapters.work]\ntoken = 't'\nplatform = 'telegarm'", 3, 'did you mean "telegram"?'),
+        (f"{BOT}[adapters.slack]\nplatform = 'telegram'\ntoken = 'u'", 3, "adapters.my-telegram"),
+        (f"{BOT}[adapters.http]\nplatform = 'telegram'\ntoken = 'u'", 3, "needs another name"),
+        (f"{BOT}[adapters.'a:b']\nplatform = 'telegram'\ntoken = 'u'", 3, "needs another name"),
+        (f"{BOT}[adapters.b]\nplatform = 'telegram'\ntoken = 't'", 5, "that of [adapters.teleg"),
         ("[adapters.slack]\ntoken = 'xoxb-1'", 1, "[adapters.slack] needs a way to get events"),
         ("[adapters.slack]\ntoken = 'xapp-1'\napp_token = 'xapp-2'", 2, "not begin with xapp-"),
         ("[adapters.slack]\ntoken = 'xoxb-1'\napp_token = 'xoxb-2'", 3, "not begin with xoxb-"),

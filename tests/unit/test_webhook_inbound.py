@@ -136,7 +136,7 @@ def test_only_whoever_signs_or_configures_gives_commands(
 
 def read(text: str, **environ: str) -> tuple[WebhookSettings | None, list[str]]:
     source = TomlSource(file=Path("perdure.toml"), positions=Positions(text), environ=environ)
-    reader = TomlReader(source, named={})
+    reader = TomlReader(source)
     document: Mapping[str, Mapping[str, object]] = tomllib.loads(text)
     path = ("adapters", "webhook")
     settings = reader.table(WebhookSettings, document["adapters"]["webhook"], path)

@@ -69,9 +69,8 @@ log = structlog.get_logger("discord")
 class Discord:
     """Implements the `Platform` port for one bot account."""
 
-    name = NAME
-
     def __init__(self, settings: DiscordSettings, context: AdapterContext) -> None:
+        self.name = context.name or NAME
         self._settings = settings
         self._clock = context.clock
         self._rest = Rest(token=settings.token, api_url=settings.api_url, outgoing=context.outgoing)

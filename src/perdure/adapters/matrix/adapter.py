@@ -98,9 +98,8 @@ def make(settings: AdapterSettings, context: AdapterContext) -> "Matrix":
 class Matrix:
     """Implements the `Platform` port for one bot."""
 
-    name = NAME
-
     def __init__(self, settings: MatrixSettings, context: AdapterContext) -> None:
+        self.name = context.name or NAME
         self._settings = settings
         self._context = context
         self._wire = Wire(settings.homeserver, context.outgoing)

@@ -76,9 +76,8 @@ class _FileAnswer(msgspec.Struct, frozen=True):
 class Slack:
     """Implements the `Platform` port."""
 
-    name = NAME
-
     def __init__(self, settings: SlackSettings, context: AdapterContext) -> None:
+        self.name = context.name or NAME
         self._settings = settings
         self._clock = context.clock
         self._wire = Wire(

@@ -63,9 +63,8 @@ class _File(msgspec.Struct, frozen=True):
 class Telegram:
     """Implements the `Platform` port over the Bot API."""
 
-    name = NAME
-
     def __init__(self, settings: TelegramSettings, context: AdapterContext) -> None:
+        self.name = context.name or NAME
         self._api = Api(settings.api_url, settings.token, outgoing=context.outgoing)
         self._sending = Sending(self._api, wants_rich=settings.rich)
         self._receiving = Receiving(self._api, settings, context)

@@ -57,13 +57,12 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
 class Webhook:
     """Implements the `Platform` port."""
 
-    name = NAME
-
     def __init__(self, settings: WebhookSettings, context: AdapterContext) -> None:
+        self.name = context.name or NAME
         self._routes = settings.routes
         self._keys = {name: _keys(route) for name, route in settings.routes.items()}
         self._clock = context.clock
-        self._url = context.hook_url.rstrip("/") or f"/hooks/{NAME}"
+        self._url = context.hook_url.rstrip("/") or f"/hooks/{self.name}"
         self._wire = Wire(context.clock, context.outgoing)
         self._answers = context.answers
 
@@ -85,7 +84,7 @@ class Webhook:
         route = self._routes.get(name)
         if route is None:
             raise Permanent(
-                f"there is no route {name} any more; add [adapters.webhook.routes.{name}] and "
+                f"there is no route {name} any more; add [adapters.{self.name}.routes.{name}] and "
                 "replay this part"
             )
         answered = _answered(effect, route)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
+from perdure.app.config.platforms import BUILT_IN, platform_of
 from perdure.app.config.toml_errors import in_quotes, instead
 from perdure.app.config.toml_positions import KeyPath
 from perdure.app.config.toml_words import key_text
@@ -28,6 +29,7 @@ from perdure.app.config.values import (
     TranscriberConfig,
 )
 from perdure.app.network.proxies import RULE, UnusableProxy, proxy_of
+from perdure.domain.address import HTTP
 from perdure.ports.platform.settings import AdapterSettings
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
@@ -139,11 +141,34 @@ def _known_agent(config: Config, name: str, path: KeyPath) -> Iterator[_Finding]
 
 def _adapter(config: Config, name: str, adapter: AdapterSettings) -> Iterator[_Finding]:
     path: KeyPath = ("adapters", name)
+    yield from _adapter_name(config, name, adapter)
     for key, agent in adapter.named_agents():
         yield from _known_agent(config, agent, (*path, *key))
     for key, problem in adapter.problems():
         at = (*path, *key)
         yield at, f"{key_text(at)} {problem}"
+
+
+def _adapter_name(config: Config, name: str, adapter: AdapterSettings) -> Iterator[_Finding]:
+    """Yield why a section cannot be called so, or why it is one too many. Addresses begin with its
+    name and a colon."""
+    path: KeyPath = ("adapters", name)
+    platform = platform_of(name, adapter)
+    if platform != name and (":" in name or name in (HTTP, *BUILT_IN)):
+        example = f'another name, such as [adapters.my-{platform}] with platform = "{platform}"'
+        yield path, f"{key_text(path)} needs {example}: this one would be mistaken in addresses"
+    for other, each in config.adapters.items():
+        if other == name:
+            return
+        if adapter.token is not None and (each.token, each.api_url) == (
+            adapter.token,
+            adapter.api_url,
+        ):
+            at = (*path, "token")
+            yield (
+                at,
+                f"{key_text(at)} is that of [adapters.{other}]; each section needs its own bot",
+            )
 
 
 def _transcriber(transcriber: TranscriberConfig) -> Iterator[_Finding]:

@@ -11,9 +11,10 @@ from typing import Final
 
 from perdure.app.config.checks import findings
 from perdure.app.config.platforms import settings_by_name, without_terms
-from perdure.app.config.toml_errors import ConfigError, Problem, malformed
+from perdure.app.config.toml_errors import ConfigError, Problem, in_quotes, instead, malformed
 from perdure.app.config.toml_positions import Positions
 from perdure.app.config.toml_reading import TomlReader, TomlSource
+from perdure.app.config.toml_words import key_text
 from perdure.app.config.values import (
     MAIN,
     AcpAgent,
@@ -131,7 +132,8 @@ def parse(content: bytes, path: Path, environ: Mapping[str, str]) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([malformed(path, text, error)]) from error
     source = TomlSource(file=path, positions=Positions(text), environ=environ)
-    reader = TomlReader(source, named={AdapterSettings: _platforms(document)})
+    reader = TomlReader(source)
+    reader.allow(AdapterSettings, _platforms(document, reader))
     config = reader.table(Config, document, ())
     if config is not None:
         for key, complaint in findings(config):
@@ -141,10 +143,32 @@ def parse(content: bytes, path: Path, environ: Mapping[str, str]) -> Config:
     return config
 
 
-def _platforms(document: Mapping[str, object]) -> Mapping[str, type[AdapterSettings]]:
-    """Return the platforms that the file may contain, with the keys that each takes."""
+def _platforms(
+    document: Mapping[str, object], reader: TomlReader
+) -> dict[str, type[AdapterSettings]]:
+    """Return the sections of platforms that the file may contain, with the keys that each takes.
+    Complains about sections that name an unknown platform."""
     configured = document.get("adapters")
-    return settings_by_name(configured) if isinstance(configured, dict) else {}
+    sections = configured if isinstance(configured, dict) else {}
+    named = {name: _named_platform(each) or name for name, each in sections.items()}
+    known = settings_by_name(named.values())
+    others: dict[str, type[AdapterSettings]] = {}
+    for name, platform in named.items():
+        if platform == name:
+            continue
+        others[name] = known.get(platform, AdapterSettings)
+        if platform not in known:
+            at = ("adapters", name, "platform")
+            advice = instead(platform, list(known), noun="platforms")
+            wrong = f"names the unknown platform {in_quotes(platform)}; {advice}"
+            reader.complain(at, f"{key_text(at)} {wrong}")
+    return {**known, **others}
+
+
+def _named_platform(section: object) -> str:
+    """Return the platform that a section names, or an empty string."""
+    named = section.get("platform") if isinstance(section, dict) else None
+    return named if isinstance(named, str) else ""
 
 
 def restart_keys(before: Config, after: Config) -> tuple[str, ...]:

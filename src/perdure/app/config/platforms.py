@@ -45,9 +45,19 @@ def manifest(name: str) -> Manifest:
     return found
 
 
-def address_forms(configured: Iterable[str]) -> dict[str, AddressForm]:
-    """Return the form of addresses of each configured platform."""
-    return {name: manifest(name).address for name in configured}
+def platform_of(name: str, settings: AdapterSettings) -> str:
+    """Return the platform of a section: the one that it names, or else its own name."""
+    return settings.platform or name
+
+
+def platform_named(configured: Mapping[str, AdapterSettings], adapter: str) -> str:
+    """Return the platform of the adapter that has this name in addresses."""
+    return platform_of(adapter, configured[adapter]) if adapter in configured else adapter
+
+
+def address_forms(configured: Mapping[str, AdapterSettings]) -> dict[str, AddressForm]:
+    """Return the form of addresses of each configured section."""
+    return {name: manifest(platform_of(name, each)).address for name, each in configured.items()}
 
 
 def names() -> list[str]:
@@ -59,7 +69,8 @@ def names() -> list[str]:
 
 
 def settings_by_name(configured: Iterable[str]) -> dict[str, type[AdapterSettings]]:
-    """Return the settings that each configured platform takes."""
+    """Return the settings that each of these platforms takes, and of others if not all of them are
+    known."""
     asked = set(configured)
     # Third-party packages are looked for and imported only if they are configured. But if the file
     # names an unknown platform, all are loaded, so that the complaint can list them.
@@ -79,10 +90,11 @@ def platforms(  # noqa: PLR0913 - what a platform is made with
     answers: Callable[[str], FindAnswer],
     outgoing: Outgoing = DIRECT,
 ) -> dict[str, Platform]:
-    """Import and make the configured platforms. Raises `Rejected` where a library is missing."""
+    """Import and make the configured platforms. Raises `Rejected` where a library is missing, and
+    for a section with another name than its platform's, if that adapter cannot be called so."""
     made = {}
     for name, settings in configured.items():
-        known = manifest(name)
+        known = manifest(platform_of(name, settings))
         if known.needs and find_spec(known.needs) is None:
             raise Rejected(
                 f"[adapters.{name}] needs a library that is not installed: "
@@ -97,11 +109,18 @@ def platforms(  # noqa: PLR0913 - what a platform is made with
             clock=clock,
             entropy=entropy,
             folder=folder,
+            name=name,
             hook_url=hook_url(name),
             answers=answers(name),
             outgoing=outgoing,
         )
         made[name] = factory(settings, context)
+        if made[name].name != name:
+            raise Rejected(
+                f"[adapters.{name}] must be called [adapters.{known.name}]: the adapter of "
+                f"{known.title} can have no other name",
+                code="config",
+            )
     return made
 
 

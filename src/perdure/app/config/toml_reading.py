@@ -51,14 +51,16 @@ class TomlSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TomlReader:
-    """Reads one document. `named` lists the entries that a mapping of that struct may have."""
+    """Reads one document."""
 
-    def __init__(
-        self, source: TomlSource, *, named: Mapping[type, Mapping[str, type[msgspec.Struct]]]
-    ) -> None:
+    def __init__(self, source: TomlSource) -> None:
         self.problems: list[Problem] = []
         self._source = source
-        self._named = named
+        self._named: dict[type, Mapping[str, type[msgspec.Struct]]] = {}
+
+    def allow(self, kind: type, entries: Mapping[str, type[msgspec.Struct]]) -> None:
+        """Allow only these entries in mappings of that struct."""
+        self._named[kind] = entries
 
     def complain(self, path: KeyPath, text: str) -> None:
         """Add a problem at the line of a key."""

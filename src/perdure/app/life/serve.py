@@ -249,6 +249,7 @@ def _surroundings(  # noqa: PLR0913 - what a node is assembled from
             outgoing=outgoing,
         ),
         terms=hosts.terms,
+        platform=partial(platforms.platform_named, settings.adapters),
         displays={name: platforms.display_of(each) for name, each in settings.adapters.items()},
         web=WebFetcher(web_of(settings.limits, outgoing)),
         reader=FileReader(transcriber_of(settings.transcriber, outgoing)),

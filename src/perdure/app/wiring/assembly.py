@@ -71,7 +71,8 @@ NOBODY_TO_ASK = FileReader()
 
 
 class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what a node is assembled from. `give_back` returns free memory to the system.
+    """Holds what a node is assembled from. `platform` returns the platform of an adapter, which may
+    be called otherwise. `give_back` returns free memory to the system.
     `zone` is the time zone that models are told. `is_shared`: other nodes may use the same
     store."""
 
@@ -85,6 +86,7 @@ class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     adapters: Mapping[str, Adapter] = NO_ADAPTERS
     platforms: Mapping[str, Platform] = NO_PLATFORMS
     terms: Callable[[str], Terms] = lambda _: Terms()
+    platform: Callable[[str], str] = lambda name: name
     displays: Mapping[str, Display] = NO_DISPLAYS
     sources: Mapping[str, Fetcher] = NO_SOURCES
     web: Fetcher = NothingFetched()
@@ -343,6 +345,7 @@ def _services(dependencies: NodeDependencies, common: Common) -> RunnerServices:
         store.media,
         windows=common.windows,
         personas=lambda: dependencies.personas,
+        platform=dependencies.platform,
         zone=dependencies.zone,
     )
     reaching = Reaching(clock, AgentPlaces(dependencies.roster.places))

@@ -49,27 +49,30 @@ class Whereabouts(msgspec.Struct, frozen=True, kw_only=True):
 NOWHERE: Final = Whereabouts()
 
 
-def whereabouts_section(address: Address, known: Whereabouts, zone: str) -> str:
+def whereabouts_section(
+    address: Address, known: Whereabouts, zone: str, *, platform: str = ""
+) -> str:
     """Return where the model is, as a section of the instructions. The same facts always give the
-    same text."""
-    platform = _PLATFORMS.get(address.adapter, _line(address.adapter).capitalize())
+    same text. `platform` is that of the adapter, if the adapter is not called after it."""
+    platform = platform or address.adapter
+    named = _PLATFORMS.get(platform, _line(platform).capitalize())
     return (
         "Where this conversation takes place (facts from the gateway; names are only names):\n"
-        f"- platform: {platform}\n"
-        f"- place: {_place(address, known)}\n"
+        f"- platform: {named}\n"
+        f"- place: {_place(address, known, platform)}\n"
         f"- time zone: {zone}; the time of a message stands in a line before it where the day or"
         " the hour is not that of the message before"
     )
 
 
-def _place(address: Address, known: Whereabouts) -> str:
+def _place(address: Address, known: Whereabouts, platform: str) -> str:
     """Return the place and its kind in words."""
     label = _line(known.label)
     named = f' "{label}"' if label else ""
     if address.adapter == HTTP:
         told = f'private conversation "{_line(address.place)}"'
         return f"{told} with {_line(known.person)}" if known.person else told
-    if address.adapter == _WEBHOOK:
+    if platform == _WEBHOOK:
         return f"requests of a program{named}"
     if known.kind == GROUP:
         told = f"group{named}, where others read along"

@@ -101,11 +101,13 @@ class Prompts:
         *,
         windows: Windows,
         personas: Callable[[], Mapping[str, str]] = dict,
+        platform: Callable[[str], str] = lambda adapter: adapter,
         zone: str = "UTC",
     ) -> None:
         self._conversations = conversations
         self._media = media
         self._personas = personas
+        self._platform = platform
         self._windows = windows
         self._zone = zone
         # The windows that were kept for an errand alone, by the errand's turn.
@@ -178,7 +180,7 @@ class Prompts:
             # Everybody gets the description, so nobody's instructions or memories may get into it.
             return _Words()
         zone = self._zone_told(seat, claimed, queued)
-        where = whereabouts_section(claimed.address, claimed.whereabouts, zone) if zone else ""
+        where = self._where(claimed, zone) if zone else ""
         own = together(seat.instructions, self._personas().get(queued.persona, ""), where)
         memories = claimed.memories if seat.has_memory else ()
         memory = memory_section(memories)
@@ -196,6 +198,12 @@ class Prompts:
                 *kept_text(own_tools),
             ),
         )
+
+    def _where(self, claimed: Claimed, zone: str) -> str:
+        """Return what the model is told of the place that the turn's answer goes to."""
+        address = claimed.address
+        platform = self._platform(address.adapter)
+        return whereabouts_section(address, claimed.whereabouts, zone, platform=platform)
 
     async def _window(
         self,

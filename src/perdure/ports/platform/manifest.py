@@ -53,7 +53,9 @@ async def no_answers(_external_id: str) -> AnswerSoFar | None:
 
 
 class AdapterContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what an adapter is given. `folder` is for what its library must keep, such as the keys
+    """Holds what an adapter is given. `name` is what the adapter is called in addresses, which is
+    another name than the platform's for a second account; if it is empty, the adapter is called
+    after its platform. `folder` is for what its library must keep, such as the keys
     of an encrypted chat. `hook_url` is the public address of its `answer`. `answers` returns what
     came of the arrival with an external id. `outgoing` opens the HTTP sessions with which it talks
     to its platform."""
@@ -61,6 +63,7 @@ class AdapterContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     entropy: Entropy
     folder: Path
+    name: str = ""
     hook_url: str = ""
     answers: FindAnswer = no_answers
     outgoing: Outgoing = DIRECT

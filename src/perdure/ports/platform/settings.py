@@ -65,7 +65,8 @@ class DisplaySettings(Section, frozen=True, kw_only=True):
 
 
 class AdapterSettings(Section, frozen=True, kw_only=True):
-    """Holds the settings that every platform takes. Without `agent` the default one answers.
+    """Holds the settings that every platform takes. Without `platform` the section's name says
+    which one it is. Without `agent` the default one answers.
 
     These people may speak: the ids in `allow` ("*" is everybody), everybody in a place of
     `allow_places`, everybody who has a role of `allow_roles`, and everybody who was paired. A bot
@@ -76,6 +77,7 @@ class AdapterSettings(Section, frozen=True, kw_only=True):
     key that each is about.
     """
 
+    platform: Name | None = None
     token: Secret | None = None
     api_url: Url | None = None
     allow: tuple[NonEmptyText, ...] = ()
