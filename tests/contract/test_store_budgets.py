@@ -21,7 +21,6 @@ from perdure.domain.journal.model.usage import Usage
 from perdure.domain.journal.question_events import AnswerAwaited
 from perdure.domain.outcomes import Interruption, Outcome
 from perdure.domain.people.budgets import (
-    DAY_MS,
     Amount,
     Budget,
     BudgetRefusal,
@@ -30,6 +29,7 @@ from perdure.domain.people.budgets import (
     DailyBudgets,
     day_of,
 )
+from perdure.domain.renewals import DAY_MS
 from perdure.domain.turn.spent import Spent
 from perdure.ports.turns.budgets import Reservation
 from perdure.ports.turns.turns import Claimed, Settlement

@@ -100,7 +100,12 @@ async def test_a_conversation_shows_the_refusal_and_what_was_spent(
     assert first["outcome"] == "done"
     assert (second["outcome"], second["reason"]) == ("refused", "budget")
     assert "The daily budget of this conversation" in second["detail"]
-    assert (await client.transcript("main"))[-1]["outcome"] == "refused"
+    told = await client.transcript("main")
+    assert told[-1]["outcome"] == "refused"
+    assert told[-1]["ending"] == second["ending"] == second["detail"]
+    assert told[-1]["renews_at"] == second["renews_at"] > second["settled_at"]
+    answer = told[1]["usage"]
+    assert (answer["agent"], answer["input_tokens"], answer["cost"]) == ("main", 1_000, 2_008)
     other = await client.settled((await client.say("other", QUESTION))["turn"])
     assert other["outcome"] == "done"
     usage = (await client.say("main", "/usage"))["reply"]

@@ -132,8 +132,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         bug="People read internal errors over HTTP.",
         file="web/audiences.py",
         symbol="as_told",
-        old="    if not detail or audience is Audience.OPERATORS:",
-        new="    if not detail or audience:",
+        old="    if detail and audience is not Audience.OPERATORS:",
+        new="    if detail and not audience:",
         killed_by=(f"{AUDIENCES}::test_people_read_no_internals_and_operators_do",),
     ),
     Mutant(

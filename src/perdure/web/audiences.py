@@ -7,8 +7,14 @@ import msgspec
 
 from perdure.domain.journal.events import AssistantSaid, Recorded, TurnSettled
 from perdure.domain.journal.records import PartView
+from perdure.domain.journal.transcript import Entry
 from perdure.domain.outcomes import Outcome
-from perdure.domain.turn.endings import Audience, reach_as_told, visible_reason
+from perdure.domain.turn.endings import (
+    Audience,
+    in_a_sentence,
+    reach_as_told,
+    visible_reason,
+)
 from perdure.ports.people.principals import Principal
 from perdure.ports.records.history import Explanation
 
@@ -22,14 +28,27 @@ def audience_of(principal: Principal) -> Audience:
 
 def as_told(ending: S, audience: Audience) -> S:
     """Return anything that says how a turn ended (an entry, a piece of news, a turn, an event) with
-    only the detail that this audience may read. A value without a detail is returned unchanged."""
-    detail = getattr(ending, "detail", "")
-    if not detail or audience is Audience.OPERATORS:
-        return ending
+    the ending in a sentence, and with only the detail that this audience may read. A value that
+    says nothing of it is returned unchanged."""
     outcome = getattr(ending, "outcome", None)
+    detail = getattr(ending, "detail", "")
+    if not outcome and not detail:
+        return ending
     reason = getattr(ending, "reason", "")
-    shown = visible_reason(Outcome(outcome) if outcome else None, reason, detail, audience)
-    return msgspec.structs.replace(ending, detail=shown)
+    changed: dict[str, str] = {}
+    if outcome and hasattr(ending, "ending"):
+        words = in_a_sentence(Outcome(outcome), reason, detail)
+        changed["ending"] = words or _if_silent(ending)
+    if detail and audience is not Audience.OPERATORS:
+        known = Outcome(outcome) if outcome else None
+        changed["detail"] = visible_reason(known, reason, detail, audience)
+    return msgspec.structs.replace(ending, **changed) if changed else ending
+
+
+def _if_silent(ending: msgspec.Struct) -> str:
+    """Return the words for a finished answer without text or files, or an empty string."""
+    is_silent = isinstance(ending, Entry) and not (ending.text.strip() or ending.attachments)
+    return "The agent has answered nothing. /retry asks again." if is_silent else ""
 
 
 def event_as_told(recorded: Recorded, audience: Audience) -> Recorded:

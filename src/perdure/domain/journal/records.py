@@ -37,7 +37,8 @@ class ToldTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnView(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds a turn. `fetching` counts its files that are still to come."""
+    """Holds a turn. `fetching` counts its files that are still to come; `ending` says in a sentence
+    how it ended, and `renews_at` when the budget renews that has refused it."""
 
     id: TurnId
     session: SessionId
@@ -52,6 +53,8 @@ class TurnView(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int | None
     settled_at: int | None
     fetching: int = 0
+    ending: str = ""
+    renews_at: int = 0
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):

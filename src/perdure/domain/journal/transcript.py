@@ -27,6 +27,7 @@ from perdure.domain.journal.attachments import (
 from perdure.domain.journal.events import (
     AssistantSaid,
     Attachment,
+    AttemptInterrupted,
     MessageJoined,
     NoticePosted,
     Recorded,
@@ -40,10 +41,13 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.journal.left_out import NO_OMISSIONS, Omissions, Omitted, omissions_of
 from perdure.domain.journal.model.timings import UNTIMED, Timings
+from perdure.domain.journal.model.usage import AnswerUsage, usage_shown
+from perdure.domain.journal.question_events import AnswerAwaited
 from perdure.domain.journal.records import ToldTurn
 from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import CallEnding, Outcome, StopReason
+from perdure.domain.renewals import renewal_of
 
 # The suffix that makes the id of an empty last entry from the id of its turn.
 _END: Final = ".end"
@@ -77,8 +81,16 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     choices: tuple[str, ...] = ()
     question: str = ""
     answer: str = ""
-    # Where the time of its turn went, in the last entry of a turn that says so.
+    # The ending in a sentence, for everybody; and when the budget renews that has refused the turn.
+    ending: str = ""
+    renews_at: int = 0
+    # What the answer took, and where the time of its turn went, in the last entry of a turn.
+    usage: AnswerUsage | None = None
     timings: Timings = UNTIMED
+    # The turns with other wordings of a person's message, and those with other answers to it, each
+    # with this turn in its place. Empty if there is only one.
+    versions: tuple[TurnId, ...] = ()
+    answers: tuple[TurnId, ...] = ()
     # The file that keeps the whole of a long result, and how many characters it has.
     whole: str = ""
     size: int = 0
@@ -159,7 +171,7 @@ def placed_entries(
     ]
     settled = next((r for r in turn if isinstance(r.event, TurnSettled)), None)
     if settled is not None:
-        return _with_outcome(entries, settled)
+        return _with_outcome(entries, settled, took_ms=worked_ms(turn))
     if running is not None:
         entries.append(PlacedEntry(AT_THE_END, _running_entry(running)))
     return entries
@@ -266,6 +278,7 @@ def notice_entry(posted: NoticePosted | CommandTaken, at: int) -> Entry:
             text=posted.reply,
             turn=None,
             at=at,
+            name=posted.command,
             choices=posted.choices,
         )
     return Entry(
@@ -305,33 +318,45 @@ def _entries(recorded: Recorded, names: Mapping[CallId, str], places: FileEnds) 
             return
 
 
-def _with_outcome(entries: list[PlacedEntry], settled: Recorded) -> list[PlacedEntry]:
+def _with_outcome(
+    entries: list[PlacedEntry], settled: Recorded, *, took_ms: int
+) -> list[PlacedEntry]:
     """Return the entries with the turn's outcome in the last assistant entry, added if there is
     none."""
     event = settled.event
     assert isinstance(event, TurnSettled)
     if entries and entries[-1].entry.role == "assistant":
-        place, last = entries[-1]
-        ended = msgspec.structs.replace(
-            last,
-            outcome=event.outcome,
-            reason=event.reason,
-            detail=event.detail,
-            timings=event.timings,
+        place, last = entries.pop()
+    else:
+        empty = Entry(
+            id=f"{event.turn}{_END}", role="assistant", text="", turn=event.turn, at=settled.at
         )
-        return [*entries[:-1], PlacedEntry(place, ended)]
-    empty = Entry(
-        id=f"{event.turn}{_END}",
-        role="assistant",
-        text="",
-        turn=event.turn,
-        at=settled.at,
+        place, last = settled.seq, empty
+    ended = msgspec.structs.replace(
+        last,
         outcome=event.outcome,
         reason=event.reason,
         detail=event.detail,
+        renews_at=renewal_of(event.reason, settled.at),
+        usage=usage_shown(event.agent, event.usage, event.cost, took_ms=took_ms),
         timings=event.timings,
     )
-    return [*entries, PlacedEntry(settled.seq, empty)]
+    return [*entries, PlacedEntry(place, ended)]
+
+
+def worked_ms(turn: Iterable[Recorded]) -> int:
+    """Return how long the attempts of a turn worked, without the waits between them."""
+    total, began = 0, None
+    for recorded in turn:
+        match recorded.event:
+            case TurnStarted():
+                began = recorded.at
+            case AttemptInterrupted() | AnswerAwaited() | TurnSettled() if began is not None:
+                total += max(recorded.at - began, 0)
+                began = None
+            case _:
+                pass
+    return total
 
 
 def ended_turn(entry: str) -> str:

@@ -14,8 +14,8 @@ from typing import Final, assert_never
 import msgspec
 
 from perdure.domain.people.prices import Tariff, money_text
+from perdure.domain.renewals import renews_at
 
-DAY_MS: Final = 86_400_000
 # How much a model will write is not known before the call. This many tokens are reserved for it, or
 # a part of the smallest budget, so that a small budget has room for several turns at once.
 OUTPUT_ALLOWANCE: Final = 4_000
@@ -168,7 +168,7 @@ def _whose(scope: BudgetScope, agent: str) -> str:
 
 def renewal_text(at_ms: int) -> str:
     """Return how long it takes until the next day begins, rounded up to a minute."""
-    minutes = -(-(DAY_MS - at_ms % DAY_MS) // 60_000)
+    minutes = -(-(renews_at(at_ms) - at_ms) // 60_000)
     hours, rest = divmod(minutes, 60)
     return f"{hours} h {rest} min" if hours else f"{rest} min"
 

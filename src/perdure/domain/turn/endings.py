@@ -82,6 +82,22 @@ FILTERED: Final = "(The answer ends here: the model's filter has held back the r
 FILTERED_AT_ONCE: Final = "(There is no answer: the model's filter has held it back.)"
 
 
+# What these say already tells people what to do.
+_SAY_WHAT_TO_DO: Final = (StopReason.CONTEXT_EXCEEDED, StopReason.CONTENT_REFUSED)
+_SHORT: Final[Mapping[str, str]] = {
+    StopReason.LENGTH: "The answer was cut at the model's length limit. /continue goes on.",
+    StopReason.CONTENT_FILTER: "The model's filter has held back the rest.",
+}
+_ENDED: Final[Mapping[Outcome, str]] = {
+    Outcome.SUPERSEDED: "A newer message took its place.",
+    Outcome.INTERRUPTED: "The gateway ended in the middle of the answer. /retry asks again.",
+    Outcome.SUSPENDED: (
+        "It was interrupted too often and is given up. The next message begins a new session; "
+        "/resume goes back."
+    ),
+}
+
+
 def visible_reason(outcome: Outcome | None, reason: str, detail: str, audience: Audience) -> str:
     """Return what this audience may read about why a turn ended, or an empty string if there is
     nothing to say."""
@@ -152,6 +168,25 @@ def offered_after(outcome: Outcome, reason: str, *, has_text: bool) -> tuple[str
     reached the model's limit."""
     is_short = outcome is Outcome.DONE and reason == StopReason.LENGTH
     return ("/continue",) if is_short and has_text else ()
+
+
+def in_a_sentence(outcome: Outcome, reason: str, detail: str) -> str:
+    """Return how a turn ended, in words for everybody: what happened, and what to do. It is empty
+    if there is nothing to say besides the answer."""
+    match outcome:
+        case Outcome.REFUSED:
+            return detail
+        case Outcome.FAILED:
+            told = visible_reason(outcome, reason, detail, Audience.PEOPLE)
+            words = told or _HAPPENED.get(reason, "the agent failed")
+            why = sentence(words[:1].upper() + words[1:])
+            return why if reason in _SAY_WHAT_TO_DO else f"{why} /retry asks again."
+        case Outcome.DONE:
+            return _SHORT.get(reason, "")
+        case Outcome.STOPPED:
+            return sentence(f"It was stopped: {detail}") if detail else "It was stopped."
+        case _:
+            return _ENDED[outcome]
 
 
 def ending_text(  # noqa: PLR0913 - all that the words depend on

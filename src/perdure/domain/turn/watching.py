@@ -33,6 +33,7 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.journal.model.timings import UNTIMED, Timings
+from perdure.domain.journal.model.usage import AnswerUsage, usage_shown
 from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived
 from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.journal.transcript import (
@@ -43,6 +44,7 @@ from perdure.domain.journal.transcript import (
     user_entry,
 )
 from perdure.domain.kinds import TurnKind
+from perdure.domain.renewals import renewal_of
 from perdure.domain.tools.asking import ALLOW, DENY
 from perdure.domain.turn.standing import SessionStanding
 
@@ -112,6 +114,9 @@ class OutcomeNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     outcome: str
     reason: str = ""
     detail: str = ""
+    ending: str = ""
+    renews_at: int = 0
+    usage: AnswerUsage | None = None
     timings: Timings = UNTIMED
 
 
@@ -214,6 +219,8 @@ def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
                     outcome=settled.outcome,
                     reason=settled.reason,
                     detail=settled.detail,
+                    renews_at=renewal_of(settled.reason, recorded.at),
+                    usage=usage_shown(settled.agent, settled.usage, settled.cost),
                     timings=settled.timings,
                 )
             ]

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 from perdure.domain.ids import ConversationId, PrincipalId, TurnId
 from perdure.domain.journal.model.usage import Usage
 from perdure.domain.people.budgets import (
-    DAY_MS,
     Amount,
     BudgetRefusal,
     BudgetScope,
@@ -19,6 +18,7 @@ from perdure.domain.people.budgets import (
     budget_refusal,
     day_of,
 )
+from perdure.domain.renewals import DAY_MS
 from perdure.domain.turn.spent import Spent
 from perdure.ports.turns.budgets import Reservation
 from perdure.store.drivers.dialect import Dialect

@@ -8,6 +8,7 @@ from perdure.domain.errors import NotFound
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.records import SessionView, TurnView
 from perdure.domain.journal.transcript import RunningText
+from perdure.domain.renewals import renewal_of
 from perdure.domain.turn.standing import OpenTurn, SessionStanding
 from perdure.domain.turn.turn import AT_WORK, State
 from perdure.ports.records.history import ConversationView, Page, Snapshot
@@ -350,6 +351,7 @@ def turn_view(found: TurnRow) -> TurnView:
         started_at=found.started_at,
         settled_at=found.settled_at,
         fetching=found.fetching,
+        renews_at=renewal_of(found.reason, found.settled_at or 0),
     )
 
 
