@@ -28,7 +28,7 @@ from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.tools.traits import Permission
 from perdure.domain.turn.stream import AgentEvent
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.agent import Work
 from perdure.store.drivers.sqlite import SqliteDriver
@@ -104,9 +104,9 @@ async def _node(folder: Path) -> AsyncIterator[tuple[Store, NodeParts]]:
     driver = SqliteDriver(folder / "waiting.db")
     store = Store(driver, clock=clock, entropy=entropy, media=folder)
     tools = CountingTools([], permission=Permission.ACT)
-    seat = Seat(name="main", kind="scripted", agent=_Forgetful(), tools=tools)
+    backend = Backend(name="main", kind="scripted", agent=_Forgetful(), tools=tools)
     dependencies = NodeDependencies(
-        store=store, roster=Roster({"main": seat}), clock=clock, entropy=entropy
+        store=store, roster=Roster({"main": backend}), clock=clock, entropy=entropy
     )
     await store.open()
     async with Supervisor() as supervisor:

@@ -20,7 +20,7 @@ from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
 from perdure.domain.errors import Rejected
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.gateway import Health
@@ -105,10 +105,10 @@ async def answering(case: AdapterCase, bench: Bench) -> AsyncIterator[Answering]
     driver = SqliteDriver(bench.folder / "perdure.db", synchronous="OFF")
     entropy = SeededEntropy(time.monotonic_ns())
     store = Store(driver, clock=CLOCK, entropy=entropy, media=bench.folder / "media")
-    seat = Seat(name="main", kind="s", agent=ScriptedAgent(), tools=CountingTools([]))
+    backend = Backend(name="main", kind="s", agent=ScriptedAgent(), tools=CountingTools([]))
     dependencies = NodeDependencies(
         store=store,
-        roster=Roster({"main": seat}),
+        roster=Roster({"main": backend}),
         clock=CLOCK,
         entropy=entropy,
         limits=Limits(drain_timeout_s=5),

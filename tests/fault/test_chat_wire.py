@@ -25,7 +25,7 @@ from perdure.domain.prompt.prompt import ModelRequest, PromptMessage, Role, Text
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentSpent, AgentText, Stopped
 from perdure.engine.models.places import AgentPlaces
 from perdure.engine.models.reaching import Reaching
-from perdure.engine.models.roster import Seat
+from perdure.engine.models.roster import Backend
 from perdure.testkit.models.model_script import (
     Reply,
     Script,
@@ -295,12 +295,12 @@ async def test_retries_end(stage: Stage) -> None:
 
     async with ModelServer(always(status(503, body=page))) as server:
         async with stage.agent(server.url) as agent:
-            seat = Seat(name="helper", kind="chat", agent=agent, tools=CountingTools([]))
+            backend = Backend(name="helper", kind="chat", agent=agent, tools=CountingTools([]))
             places = AgentPlaces(lambda _: None)
             reaching = Reaching(VirtualClock(is_eager=True), places)
-            quest = reaching.quest([seat], tell, places.visitor(PrincipalId("prn_1")))
+            quest = reaching.quest([backend], tell, places.visitor(PrincipalId("prn_1")))
             while await quest.next() is not None:
-                quest.ended(seat, stop_of(await events_of(agent)))
+                quest.ended(backend, stop_of(await events_of(agent)))
 
         assert 10 < len(server.requests) < 30
         assert len({call.raw for call in server.requests}) == 1

@@ -426,7 +426,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         promise="P24",
         bug="One person's messages may take all of the places for turns.",
         file="engine/turns/pump.py",
-        symbol="TurnPump.seat",
+        symbol="TurnPump.hold_slot",
         old="has_room = self._room > 0 and self._in_use[who] < self._most",
         new="has_room = self._room > 0",
         killed_by=(
@@ -479,7 +479,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         bug="A call that a rule denies by now runs because a person had allowed it before.",
         file="engine/turns/tools/permissions.py",
         symbol="Permissions._decide",
-        old="            return (self._denied(seat, call) if is_approved else None) or verdict",
+        old="            return (self._denied(backend, call) if is_approved else None) or verdict",
         new="            return (None if is_approved else None) or verdict",
         killed_by=(
             f"{TOOL_CALLS}::test_a_rule_that_was_added_while_people_were_asked_wins_over_their_answer",
@@ -590,7 +590,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         bug="An agent that stands in is sent the request of the one that failed.",
         file="engine/turns/model_calls.py",
         symbol="ModelCalls._prepare",
-        old="key = (seat.name, len(self._ledger.events))",
+        old="key = (backend.name, len(self._ledger.events))",
         new='key = ("", len(self._ledger.events))',
         killed_by=(
             f"{RUNNING}::test_an_agent_that_stands_in_gets_a_request_and_a_reservation_of_its_own",
@@ -677,7 +677,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         promise="P21",
         bug="A node that has lost its lease begins the turn of each message that it takes.",
         file="engine/turns/pump.py",
-        symbol="TurnPump.seat",
+        symbol="TurnPump.hold_slot",
         old="is_steady = not (self._is_unsure or self._is_looking or self._is_away)",
         new="is_steady = not (self._is_unsure or self._is_looking)",
         killed_by=(

@@ -50,7 +50,7 @@ from perdure.domain.tools.traits import CallTraits, Permission
 from perdure.domain.turn.errands import instruction
 from perdure.domain.turn.recovery import Policy, Resume
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.history import Page
@@ -304,7 +304,7 @@ class World:
             pass
 
     def _put_together(self) -> NodeParts:
-        seat = Seat(
+        backend = Backend(
             name="main",
             kind="neutral",
             agent=self.agent,
@@ -313,7 +313,7 @@ class World:
         )
         dependencies = NodeDependencies(
             store=self.store,
-            roster=Roster({"main": seat}),
+            roster=Roster({"main": backend}),
             clock=self._clock,
             entropy=self._entropy,
             limits=Limits(recovery=self._policy, has_titles=True),

@@ -20,7 +20,7 @@ from perdure.domain.ids import SessionId
 from perdure.domain.people.access import EVERYBODY, AccessRules, Terms
 from perdure.domain.turn.watching import Delta
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.turns.tools.deadlines import Deadlines
 from perdure.engine.watching.feed import Feed, FeedItem
@@ -69,7 +69,7 @@ class WatchedFeed(Feed):
 
 def surroundings(world: World, store: Store, tools: Tools, fuse: Fuse) -> NodeDependencies:
     setup = world.setup
-    seat = Seat(
+    backend = Backend(
         name="main",
         kind="scripted",
         agent=FusedAgent(FlyingAgent(world) if setup.flies else HeldAgent(world), fuse),
@@ -85,7 +85,7 @@ def surroundings(world: World, store: Store, tools: Tools, fuse: Fuse) -> NodeDe
         ports = []
     return NodeDependencies(
         store=FusedStore(store, fuse, ports),  # type: ignore[arg-type]
-        roster=Roster({"main": seat}),
+        roster=Roster({"main": backend}),
         clock=world.clock,
         entropy=world.entropy,
         limits=Limits(drain_timeout_s=0, has_titles=setup.has_titles, recovery=setup.recovery),

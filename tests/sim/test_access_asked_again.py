@@ -29,7 +29,7 @@ from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.recovery import Policy, Resume
 from perdure.domain.turn.stream import AgentEvent
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.people.access import PlacedArrival
@@ -93,12 +93,12 @@ class World:
         self.supervisor: Supervisor
 
     def compose_node(self) -> None:
-        seat = Seat(
+        backend = Backend(
             name="main", kind="s", agent=self.agent, tools=CountingTools(self.ran), has_memory=True
         )
         dependencies = NodeDependencies(
             store=self.store,
-            roster=Roster({"main": seat}),
+            roster=Roster({"main": backend}),
             clock=self.clock,
             entropy=SeededEntropy(7),
             limits=self.limits,

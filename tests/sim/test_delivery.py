@@ -43,7 +43,7 @@ from perdure.domain.turn.endings import (
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
 from perdure.engine.delivery import showing
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.platform.adapter import Edit, Effect, Post, Preview, Receipt, Unsupported
@@ -144,7 +144,7 @@ async def a_gateway(
             dependencies = NodeDependencies(
                 store=store,
                 roster=Roster(
-                    {"main": Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))}
+                    {"main": Backend(name="main", kind="s", agent=agent, tools=CountingTools([]))}
                 ),
                 clock=clock,
                 entropy=entropy,

@@ -36,7 +36,7 @@ from perdure.domain.turn.recovery import Policy
 from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
 from perdure.engine.delivery import outbox, surfaces
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.delivery.outbox import Part
@@ -181,10 +181,10 @@ async def opened(driver: Driver, folder: Path) -> AsyncIterator[Store]:
 def dependencies(
     store: Store, agent: ScriptedAgent, *platforms: ScriptedPlatform, is_shared: bool = False
 ) -> NodeDependencies:
-    seat = Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))
+    backend = Backend(name="main", kind="s", agent=agent, tools=CountingTools([]))
     return NodeDependencies(
         store=store,
-        roster=Roster({"main": seat}),
+        roster=Roster({"main": backend}),
         clock=SystemClock(),
         entropy=SeededEntropy(time.monotonic_ns()),
         limits=Limits(drain_timeout_s=5),

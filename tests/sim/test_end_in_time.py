@@ -20,7 +20,7 @@ from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.stream import AgentEvent
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.node import ending
 from perdure.engine.node import life as gateway
 from perdure.engine.turns.runner_services import Limits
@@ -141,10 +141,10 @@ async def life(
     await store.open()
     gate = Gate()
     agent = HeldAgent(gate)
-    seat = Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))
+    backend = Backend(name="main", kind="s", agent=agent, tools=CountingTools([]))
     dependencies = NodeDependencies(
         store=store,
-        roster=Roster({"main": seat}),
+        roster=Roster({"main": backend}),
         clock=clock,
         entropy=entropy,
         limits=Limits(drain_timeout_s=drain_s, has_titles=False),

@@ -33,7 +33,7 @@ from perdure.domain.prompt.prompt import MediaBlock, ModelRequest
 from perdure.domain.turn.stream import AgentEvent, AgentFile, AgentText, Stopped
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.inbound.fetching import ATTEMPTS_MAX, UNREACHABLE_S
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.platform.adapter import ACCOUNT_WAIT
@@ -92,8 +92,8 @@ class Place:
         self.clock = VirtualClock(is_eager=True)
         self.platform = MoodyPlatform()
         self.agent = ScriptedAgent()
-        self.seat = Seat(name="main", kind="s", agent=self.agent, tools=CountingTools([]))
-        self.roster = Roster({"main": self.seat})
+        self.backend = Backend(name="main", kind="s", agent=self.agent, tools=CountingTools([]))
+        self.roster = Roster({"main": self.backend})
         self.store = Store(
             SqliteDriver(folder / "perdure.db", synchronous="OFF"),
             clock=self.clock,
@@ -352,8 +352,8 @@ STICKER = Attachment(
 
 
 async def test_an_agent_that_does_not_see_is_told_a_stickers_emoji_and_set(place: Place) -> None:
-    place.seat = msgspec.structs.replace(place.seat, has_vision=False)
-    await place.roster.replace({"main": place.seat})
+    place.backend = msgspec.structs.replace(place.backend, has_vision=False)
+    await place.roster.replace({"main": place.backend})
     accepted = await place.say("", STICKER)
     await place.rest()
 

@@ -30,7 +30,7 @@ from perdure.domain.prompt.prompt import MediaBlock
 from perdure.domain.reading.texts import FileReading
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.inbound.fetching import READ_MOST, TAKE_MAX, TAKE_MOST
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.media import Fetch, FileSource
@@ -104,10 +104,10 @@ class Place:
             media=self.folder / "media",
         )
         await self.store.open()
-        seat = Seat(name="main", kind="s", agent=self.agent, tools=CountingTools([]))
+        backend = Backend(name="main", kind="s", agent=self.agent, tools=CountingTools([]))
         dependencies = NodeDependencies(
             store=self.store,
-            roster=Roster({"main": seat}),
+            roster=Roster({"main": backend}),
             clock=self.clock,
             entropy=SeededEntropy(7 + self._updates),
             limits=Limits(drain_timeout_s=0),

@@ -29,7 +29,7 @@ from perdure.domain.prompt.prompt import ModelRequest, ResultBlock
 from perdure.domain.tools.traits import Permission
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
 from perdure.domain.turn.watching import OutcomeNews, StateNews
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.gateway import Report
@@ -174,7 +174,7 @@ async def a_site(folder: Path) -> AsyncIterator[Site]:
         await store.principals.grant(person.id, f"token-of-{name}")
     dependencies = NodeDependencies(
         store=store,
-        roster=Roster({"main": Seat(name="main", kind="s", agent=agent, tools=asked_about)}),
+        roster=Roster({"main": Backend(name="main", kind="s", agent=agent, tools=asked_about)}),
         clock=clock,
         entropy=SeededEntropy(7),
         limits=Limits(drain_timeout_s=0, has_titles=False),

@@ -16,7 +16,7 @@ from perdure.domain.kinds import UpdateKind
 from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.stream import AgentEvent
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.store.drivers.sqlite import SqliteDriver
@@ -74,10 +74,10 @@ class Process:
         self.nodes = Nodes(self.store.nodes)
         self.store.nodes = self.nodes  # type: ignore[assignment]
         tools = CountingTools(self.ran)
-        seat = Seat(name="main", kind="s", agent=self.agent, tools=tools)
+        backend = Backend(name="main", kind="s", agent=self.agent, tools=tools)
         dependencies = NodeDependencies(
             store=self.store,
-            roster=Roster({"main": seat}),
+            roster=Roster({"main": backend}),
             clock=self.clock,
             entropy=SeededEntropy(7),
             limits=Limits(drain_timeout_s=0),

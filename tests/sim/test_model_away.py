@@ -22,7 +22,7 @@ from perdure.domain.outcomes import Busy, Interruption, Outcome, StopReason
 from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.stream import AgentEvent, Stopped
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.agent import Work
@@ -126,8 +126,8 @@ async def a_node(
 ) -> AsyncIterator[Node]:
     clock = clock or VirtualClock()
     names = ("main", "spare")[: len(agents)]
-    seats = {
-        name: Seat(
+    backends = {
+        name: Backend(
             name=name,
             kind="s",
             agent=agent,
@@ -142,7 +142,7 @@ async def a_node(
     await store.open()
     dependencies = NodeDependencies(
         store=store,
-        roster=Roster(seats),
+        roster=Roster(backends),
         clock=clock,
         entropy=SeededEntropy(),
         limits=Limits(drain_timeout_s=30),

@@ -14,7 +14,7 @@ from perdure.domain.prompt.prompt import ModelRequest, ResultBlock
 from perdure.domain.turn.recovery import Policy
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.tools import ToolCaller, ToolResult
@@ -49,7 +49,7 @@ def stubborn(request: ModelRequest) -> list[AgentEvent]:
 async def test_a_deadly_tool_runs_once(tmp_path: Path) -> None:
     clock, entropy, ran = VirtualClock(is_eager=True), SeededEntropy(), list[str]()
     make = partial(Store, clock=clock, entropy=entropy, media=tmp_path / "media")
-    seat = Seat(name="main", kind="s", agent=ScriptedAgent(stubborn), tools=DeadlyTools(ran))
+    backend = Backend(name="main", kind="s", agent=ScriptedAgent(stubborn), tools=DeadlyTools(ran))
     session = None
     for _ in range(LIVES):
         store = make(SqliteDriver(tmp_path / "perdure.db", synchronous="OFF"))
@@ -58,7 +58,7 @@ async def test_a_deadly_tool_runs_once(tmp_path: Path) -> None:
             async with Supervisor() as supervisor:
                 dependencies = NodeDependencies(
                     store=store,
-                    roster=Roster({"main": seat}),
+                    roster=Roster({"main": backend}),
                     clock=clock,
                     entropy=entropy,
                     limits=Limits(recovery=Policy(attempts_max=LIVES)),

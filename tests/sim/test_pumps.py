@@ -34,7 +34,7 @@ from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentSpent, AgentT
 from perdure.engine.delivery.reconciling import LATE_S
 from perdure.engine.foundation.heartbeat import Heartbeat
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.flusher import Flusher
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.runner_services import Limits
@@ -164,7 +164,7 @@ async def a_node(
     entropy = SeededEntropy(clock.now_ms())
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
     await store.open()
-    seat = Seat(
+    backend = Backend(
         name="main",
         kind="s",
         agent=agent or ScriptedAgent(),
@@ -173,7 +173,7 @@ async def a_node(
     )
     dependencies = NodeDependencies(
         store=store,
-        roster=Roster({"main": seat}),
+        roster=Roster({"main": backend}),
         clock=clock,
         entropy=entropy,
         limits=limits or Limits(drain_timeout_s=0, has_titles=False),

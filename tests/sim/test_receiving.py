@@ -35,7 +35,7 @@ from perdure.domain.prompt.prompt import MediaBlock, ModelRequest, TextBlock
 from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.inbound.receivers import PAUSES_S, REFUSED_PAUSE_S, SILENCE_S
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.gateway import Health, PlatformView
@@ -134,10 +134,10 @@ class World:
             await store.close()
 
     def _around(self, store: Store) -> NodeDependencies:
-        seat = Seat(name="main", kind="s", agent=self.agent, tools=CountingTools([]))
+        backend = Backend(name="main", kind="s", agent=self.agent, tools=CountingTools([]))
         return NodeDependencies(
             store=store,
-            roster=Roster({"main": seat}),
+            roster=Roster({"main": backend}),
             clock=self.clock,
             entropy=self.entropy,
             limits=self.limits,

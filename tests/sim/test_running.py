@@ -26,7 +26,7 @@ from perdure.domain.prompt.bounds import Bounds
 from perdure.domain.prompt.prompt import ModelRequest, ResultBlock
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentSpent, AgentText, Stopped
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.turns.tools.tool_calls import RESULT_MAX
 from perdure.engine.watching.feed import Feed
@@ -100,8 +100,8 @@ async def a_node(
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
     await store.open()
     others = tuple(agents)[1:]
-    seats = {
-        name: Seat(
+    backends = {
+        name: Backend(
             name=name,
             kind="s",
             agent=agent,
@@ -112,7 +112,7 @@ async def a_node(
     }
     dependencies = NodeDependencies(
         store=store,
-        roster=Roster(seats),
+        roster=Roster(backends),
         clock=clock,
         entropy=entropy,
         limits=Limits(

@@ -31,7 +31,7 @@ from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy
 from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.stream import AgentEvent, AgentText
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.ports.people.principals import Principal
 from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
@@ -136,13 +136,13 @@ async def a_node(
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
     await store.open()
     try:
-        seats = {
-            name: Seat(name=name, kind="s", agent=PatientAgent(), tools=CountingTools([]))
+        backends = {
+            name: Backend(name=name, kind="s", agent=PatientAgent(), tools=CountingTools([]))
             for name in ("main", "spare")
         }
         dependencies = NodeDependencies(
             store=store,
-            roster=Roster(seats),
+            roster=Roster(backends),
             clock=clock,
             entropy=entropy,
             adapters={platform.name: platform},

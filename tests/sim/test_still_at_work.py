@@ -27,7 +27,7 @@ from perdure.domain.turn.recovery import Policy
 from perdure.domain.turn.stream import AgentEvent, AgentText
 from perdure.engine.foundation.heartbeat import Heartbeat
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.flusher import Flusher
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
@@ -51,8 +51,8 @@ def clock() -> VirtualClock:
     return VirtualClock(is_eager=True)
 
 
-def seated(agent: Agent) -> dict[str, Seat]:
-    return {"main": Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))}
+def seated(agent: Agent) -> dict[str, Backend]:
+    return {"main": Backend(name="main", kind="s", agent=agent, tools=CountingTools([]))}
 
 
 def put_up(

@@ -22,7 +22,7 @@ from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
 from perdure.domain.turn.watching import Delta
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.history import Page
@@ -78,12 +78,12 @@ async def talking(folder: Path, agent: ScriptedAgent, tools: CountingTools) -> A
     driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
     await store.open()
-    seat = Seat(name="main", kind="s", agent=agent, tools=tools)
+    backend = Backend(name="main", kind="s", agent=agent, tools=tools)
     try:
         async with Supervisor() as supervisor:
             dependencies = NodeDependencies(
                 store=store,
-                roster=Roster({"main": seat}),
+                roster=Roster({"main": backend}),
                 clock=clock,
                 entropy=entropy,
                 limits=Limits(drain_timeout_s=0, has_titles=False),
@@ -148,10 +148,10 @@ async def run(
     claims = StopsDuringClaim(store.inbox)
     if at_claim:
         store.inbox = claims  # type: ignore[assignment]
-    seat = Seat(name="main", kind="s", agent=agent, tools=tools)
+    backend = Backend(name="main", kind="s", agent=agent, tools=tools)
     async with Supervisor() as supervisor:
         dependencies = NodeDependencies(
-            store=store, roster=Roster({"main": seat}), clock=clock, entropy=entropy
+            store=store, roster=Roster({"main": backend}), clock=clock, entropy=entropy
         )
         parts = compose_node(dependencies, supervisor.start, feed=Feed())
         claims.parts = parts
@@ -173,8 +173,8 @@ async def test_a_turn_stopped_before_its_first_step_is_not_waited_for(tmp_path: 
     store = Store(driver, clock=clock, entropy=entropy, media=tmp_path / "media")
     await store.open()
     await store.nodes.join(name="sim")
-    seat = Seat(name="main", kind="s", agent=ScriptedAgent(), tools=CountingTools([]))
-    roster = Roster({"main": seat})
+    backend = Backend(name="main", kind="s", agent=ScriptedAgent(), tools=CountingTools([]))
+    roster = Roster({"main": backend})
     async with Supervisor() as supervisor:
         dependencies = NodeDependencies(store=store, roster=roster, clock=clock, entropy=entropy)
         parts = compose_node(dependencies, supervisor.start, feed=Feed())

@@ -33,7 +33,7 @@ from perdure.domain.tools.traits import NOTHING_AHEAD, CallTraits, Outlook, Perm
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentText, Stopped
 from perdure.domain.turn.watching import ToolProgress
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.turns.tools.tool_calls import AT_ONCE, REPORT_MAX
 from perdure.engine.watching.feed import Feed
@@ -164,8 +164,8 @@ class Desk:
 
     async def replace(self, *, policy: ToolPolicy) -> None:
         """Apply another policy, as a changed configuration does."""
-        (seat,) = self.roster.seats
-        await self.roster.replace({seat.name: msgspec.structs.replace(seat, policy=policy)})
+        (backend,) = self.roster.backends
+        await self.roster.replace({backend.name: msgspec.structs.replace(backend, policy=policy)})
 
     async def results(self) -> list[ToolFinished]:
         """Return the results that are stored so far, in their order."""
@@ -222,8 +222,8 @@ async def desk(
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
     await store.open()
     agent = agent or calling(calls or [each.name for each in chores])
-    seat = Seat(name="main", kind="s", agent=agent, tools=Toolbox(chores))
-    feed, roster = Feed(), Roster({"main": seat})
+    backend = Backend(name="main", kind="s", agent=agent, tools=Toolbox(chores))
+    feed, roster = Feed(), Roster({"main": backend})
     try:
         async with Supervisor() as supervisor:
             dependencies = NodeDependencies(

@@ -22,7 +22,7 @@ from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.stream import AgentEvent, AgentText, Stopped
 from perdure.engine.foundation.supervisor import Supervisor
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.people.alarm import AGAIN_S
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
@@ -112,10 +112,10 @@ async def _gateway(folder: Path) -> AsyncIterator[Gateway]:
     try:
         async with Supervisor() as supervisor:
             agent = ScriptedAgent(rule)
-            seat = Seat(name="main", kind="s", agent=agent, tools=CountingTools([]))
+            backend = Backend(name="main", kind="s", agent=agent, tools=CountingTools([]))
             dependencies = NodeDependencies(
                 store=store,
-                roster=Roster({"main": seat}),
+                roster=Roster({"main": backend}),
                 clock=clock,
                 entropy=entropy,
                 limits=Limits(drain_timeout_s=5),

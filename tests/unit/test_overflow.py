@@ -27,7 +27,7 @@ from perdure.domain.turn.next_action import (
     next_action,
 )
 from perdure.domain.turn.overflow import NOTHING_OLDER, too_long
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
 
 TURN = TurnId("trn_now")
@@ -162,34 +162,34 @@ def test_old_details_of_servers_are_not_shown_to_people() -> None:
     assert "http" not in told
 
 
-def seat(**more: object) -> Seat:
+def backend(**more: object) -> Backend:
     tools = CountingTools([])
     known = {"name": "main", "kind": "chat", "model": "m", **more}
-    return Seat(agent=ScriptedAgent(), tools=tools, **known)  # type: ignore[arg-type]
+    return Backend(agent=ScriptedAgent(), tools=tools, **known)  # type: ignore[arg-type]
 
 
 def test_a_named_window_takes_the_place_of_a_larger_one() -> None:
-    roster = Roster({"main": seat(), "wide": seat(name="wide", context_tokens=1000)})
+    roster = Roster({"main": backend(), "wide": backend(name="wide", context_tokens=1000)})
 
     roster.learn([("main", "m", 2000), ("main", "another", 10)])
 
-    (main, wide) = roster.seats
+    (main, wide) = roster.backends
     assert (main.context_tokens, main.window) == (2000, 2000)
     assert (wide.context_tokens, wide.window) == (1000, 0)
     roster.learn([("main", "m", 8000)])
-    assert roster.seats[0].context_tokens == 8000
+    assert roster.backends[0].context_tokens == 8000
 
 
 async def test_a_named_window_outlives_a_new_configuration() -> None:
-    roster = Roster({"main": seat()})
+    roster = Roster({"main": backend()})
     roster.learn([("main", "m", 2000)])
 
-    await roster.replace({"main": seat()})
+    await roster.replace({"main": backend()})
 
-    assert roster.seats[0].context_tokens == 2000
+    assert roster.backends[0].context_tokens == 2000
 
 
 @pytest.mark.parametrize(("window", "most"), [(0, None), (2000, 1000), (128_000, None)])
 def test_an_answer_leaves_room_in_a_small_window(window: int, most: int | None) -> None:
-    assert seat(window=window).fitting(NONE).max_tokens == most
-    assert seat(window=window).fitting(Options(max_tokens=10)).max_tokens == 10
+    assert backend(window=window).fitting(NONE).max_tokens == most
+    assert backend(window=window).fitting(Options(max_tokens=10)).max_tokens == 10

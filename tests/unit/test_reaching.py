@@ -17,7 +17,7 @@ from perdure.domain.outcomes import StopReason
 from perdure.domain.turn.stream import AgentText, Stopped
 from perdure.engine.models.places import AgentPlaces, Visitor
 from perdure.engine.models.reaching import TELL_AFTER_S, Reaching, reach_after
-from perdure.engine.models.roster import Seat
+from perdure.engine.models.roster import Backend
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
 from perdure.testkit.simulator.system import VirtualClock
 
@@ -37,8 +37,8 @@ def limited(wait_s: float | None) -> Stopped:
     )
 
 
-def seat_of(name: str, *, patience_s: float = 60, account: str = "") -> Seat:
-    return Seat(
+def backend_of(name: str, *, patience_s: float = 60, account: str = "") -> Backend:
+    return Backend(
         name=name,
         kind="s",
         agent=ScriptedAgent(),
@@ -98,26 +98,26 @@ class World:
     def anybody(self) -> Visitor:
         return self.reaching.places.visitor(PrincipalId("prn_1"))
 
-    def turn(self, number: int, *providers: tuple[Seat, Provider]) -> asyncio.Task[None]:
+    def turn(self, number: int, *providers: tuple[Backend, Provider]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._turn(number, *providers))
         self.tasks.append(task)
         return task
 
-    async def _turn(self, number: int, *providers: tuple[Seat, Provider]) -> None:
+    async def _turn(self, number: int, *providers: tuple[Backend, Provider]) -> None:
         async def tell(_: Stopped) -> None:
             self.told.append(number)
 
-        by_name = {seat.name: provider for seat, provider in providers}
-        quest = self.reaching.quest([seat for seat, _ in providers], tell, self.anybody())
+        by_name = {backend.name: provider for backend, provider in providers}
+        quest = self.reaching.quest([backend for backend, _ in providers], tell, self.anybody())
         outcome = "unasked"
-        while (seat := await quest.next()) is not None:
-            stopped = by_name[seat.name].ask()
-            await self.clock.sleep(by_name[seat.name].takes_s)
-            quest.hears(seat, stopped)
-            outcome = seat.name if stopped.reason.is_finish else "failed"
+        while (backend := await quest.next()) is not None:
+            stopped = by_name[backend.name].ask()
+            await self.clock.sleep(by_name[backend.name].takes_s)
+            quest.hears(backend, stopped)
+            outcome = backend.name if stopped.reason.is_finish else "failed"
             if stopped.reason.is_finish:
                 break
-            quest.ended(seat, stopped)
+            quest.ended(backend, stopped)
         quest.over()
         self.ended.append((number, outcome, self.now()))
 
@@ -148,10 +148,10 @@ async def world() -> AsyncIterator[World]:
 async def test_a_model_that_is_away_for_a_while_answers_everybody_when_it_is_back(
     world: World,
 ) -> None:
-    seat = seat_of("main")
+    backend = backend_of("main")
     provider = Provider(world.clock, lambda now: AWAY if now < 20 else DONE)
     for number in range(150):
-        world.turn(number, (seat, provider))
+        world.turn(number, (backend, provider))
         await world.pass_time(0.1, 0.05)
     await world.pass_time(25, 0.05)
 
@@ -165,9 +165,9 @@ async def test_a_model_that_is_away_for_a_while_answers_everybody_when_it_is_bac
 
 
 async def test_a_wait_ends_with_the_patience_of_the_agent(world: World) -> None:
-    seat = seat_of("main", patience_s=10)
+    backend = backend_of("main", patience_s=10)
     provider = Provider(world.clock, lambda _: AWAY)
-    world.turn(1, (seat, provider))
+    world.turn(1, (backend, provider))
     await world.pass_time(30)
 
     ((_, outcome, at),) = world.ended
@@ -179,9 +179,9 @@ async def test_a_wait_ends_with_the_patience_of_the_agent(world: World) -> None:
 
 
 async def test_a_server_that_is_back_at_the_last_moment_is_still_asked(world: World) -> None:
-    seat = seat_of("main", patience_s=3)
+    backend = backend_of("main", patience_s=3)
     provider = Provider(world.clock, lambda now: AWAY if now < 2.9 else DONE)
-    world.turn(1, (seat, provider))
+    world.turn(1, (backend, provider))
     await world.pass_time(5)
 
     assert world.answered == [1]
@@ -190,14 +190,14 @@ async def test_a_server_that_is_back_at_the_last_moment_is_still_asked(world: Wo
 async def test_a_server_that_is_slow_to_fail_is_not_asked_after_the_time_is_up(
     world: World,
 ) -> None:
-    seat = seat_of("main", patience_s=10)
-    quest = world.reaching.quest([seat], _silent, world.anybody())
+    backend = backend_of("main", patience_s=10)
+    quest = world.reaching.quest([backend], _silent, world.anybody())
     ends: list[float] = []
 
     async def try_for_long() -> None:
         while await quest.next() is not None:
             await world.clock.sleep(4)
-            quest.ended(seat, AWAY)
+            quest.ended(backend, AWAY)
         ends.append(world.now())
 
     world.tasks.append(asyncio.ensure_future(try_for_long()))
@@ -208,10 +208,10 @@ async def test_a_server_that_is_slow_to_fail_is_not_asked_after_the_time_is_up(
 
 
 async def test_without_patience_there_is_one_try(world: World) -> None:
-    seat = seat_of("main", patience_s=0)
+    backend = backend_of("main", patience_s=0)
     provider = Provider(world.clock, lambda _: AWAY)
     for number in range(3):
-        world.turn(number, (seat, provider))
+        world.turn(number, (backend, provider))
         await world.pass_time(0.1)
 
     assert [outcome for _, outcome, _ in world.ended] == ["failed"] * 3
@@ -219,9 +219,9 @@ async def test_without_patience_there_is_one_try(world: World) -> None:
 
 
 async def test_what_is_refused_for_good_is_not_asked_again(world: World) -> None:
-    seat = seat_of("main")
+    backend = backend_of("main")
     provider = Provider(world.clock, lambda _: ODD)
-    world.turn(1, (seat, provider))
+    world.turn(1, (backend, provider))
     await world.settle()
 
     assert world.ended == [(1, "failed", 0.0)]
@@ -229,9 +229,9 @@ async def test_what_is_refused_for_good_is_not_asked_again(world: World) -> None
 
 
 async def test_a_person_is_told_once_after_a_few_seconds(world: World) -> None:
-    seat = seat_of("main")
+    backend = backend_of("main")
     provider = Provider(world.clock, lambda now: AWAY if now < 30 else DONE)
-    world.turn(1, (seat, provider))
+    world.turn(1, (backend, provider))
     await world.pass_time(TELL_AFTER_S - 0.5)
     assert world.told == []
 
@@ -244,9 +244,9 @@ async def test_a_person_is_told_once_after_a_few_seconds(world: World) -> None:
 
 
 async def test_a_short_absence_is_not_worth_a_word(world: World) -> None:
-    seat = seat_of("main")
+    backend = backend_of("main")
     provider = Provider(world.clock, lambda now: AWAY if now < 2 else DONE)
-    world.turn(1, (seat, provider))
+    world.turn(1, (backend, provider))
     await world.pass_time(10)
 
     assert world.answered == [1]
@@ -254,8 +254,8 @@ async def test_a_short_absence_is_not_worth_a_word(world: World) -> None:
 
 
 async def test_those_that_stand_in_are_asked_before_anybody_waits(world: World) -> None:
-    main, spare, last = seat_of("main"), seat_of("spare"), seat_of("last")
-    away = [(seat, Provider(world.clock, lambda _: AWAY)) for seat in (main, spare)]
+    main, spare, last = backend_of("main"), backend_of("spare"), backend_of("last")
+    away = [(backend, Provider(world.clock, lambda _: AWAY)) for backend in (main, spare)]
     world.turn(1, *away, (last, Provider(world.clock)))
     await world.settle()
 
@@ -263,7 +263,7 @@ async def test_those_that_stand_in_are_asked_before_anybody_waits(world: World) 
 
 
 async def test_an_agent_that_failed_rests_while_another_stands_in(world: World) -> None:
-    main, spare = seat_of("main"), seat_of("spare")
+    main, spare = backend_of("main"), backend_of("spare")
     primary = Provider(world.clock, lambda now: AWAY if now < 60 else DONE)
     providers = [(main, primary), (spare, Provider(world.clock))]
     for number in range(400):
@@ -281,7 +281,7 @@ async def test_an_agent_that_failed_rests_while_another_stands_in(world: World) 
 async def test_a_failure_that_would_come_again_is_not_had_by_every_turn(
     world: World, failure: Stopped
 ) -> None:
-    main, spare = seat_of("main"), seat_of("spare")
+    main, spare = backend_of("main"), backend_of("spare")
     primary = Provider(world.clock, lambda _: failure)
     for number in range(10):
         world.turn(number, (main, primary), (spare, Provider(world.clock)))
@@ -292,15 +292,15 @@ async def test_a_failure_that_would_come_again_is_not_had_by_every_turn(
 
 
 async def test_calls_that_fail_together_count_once(world: World) -> None:
-    seat = seat_of("main")
-    quests = [world.reaching.quest([seat], _silent, world.anybody()) for _ in range(50)]
+    backend = backend_of("main")
+    quests = [world.reaching.quest([backend], _silent, world.anybody()) for _ in range(50)]
     for quest in quests:
-        assert await quest.next() is seat
+        assert await quest.next() is backend
     await world.pass_time(1)
     for quest in quests:
-        quest.ended(seat, AWAY)
+        quest.ended(backend, AWAY)
     provider = Provider(world.clock)
-    world.turn(1, (seat, provider))
+    world.turn(1, (backend, provider))
     await world.pass_time(0.7)
 
     assert world.answered == [1]
@@ -308,20 +308,20 @@ async def test_calls_that_fail_together_count_once(world: World) -> None:
 
 @pytest.mark.parametrize("failure", [AWAY, WRONG], ids=["away", "wrong"])
 async def test_one_turn_finds_out_whether_an_agent_is_back(world: World, failure: Stopped) -> None:
-    main, spare = seat_of("main"), seat_of("spare")
+    main, spare = backend_of("main"), backend_of("spare")
     first = world.reaching.quest([main, spare], _silent, world.anybody())
     assert await first.next() is main
     first.ended(main, failure)
     await world.pass_time(6)
 
-    seats = [
+    backends = [
         await world.reaching.quest([main, spare], _silent, world.anybody()).next() for _ in range(5)
     ]
-    assert seats == [main, spare, spare, spare, spare]
+    assert backends == [main, spare, spare, spare, spare]
 
 
 async def test_a_request_that_is_refused_says_nothing_about_the_next(world: World) -> None:
-    main, spare = seat_of("main"), seat_of("spare")
+    main, spare = backend_of("main"), backend_of("spare")
     primary = Provider(world.clock, lambda _: ODD)
     for number in range(5):
         world.turn(number, (main, primary), (spare, Provider(world.clock)))
@@ -331,7 +331,7 @@ async def test_a_request_that_is_refused_says_nothing_about_the_next(world: Worl
 
 
 async def test_where_all_are_away_the_first_that_is_back_answers(world: World) -> None:
-    main, spare = seat_of("main"), seat_of("spare")
+    main, spare = backend_of("main"), backend_of("spare")
     providers = [
         (main, Provider(world.clock, lambda _: AWAY)),
         (spare, Provider(world.clock, lambda now: AWAY if now < 12 else DONE)),
@@ -347,21 +347,21 @@ async def test_where_all_are_away_the_first_that_is_back_answers(world: World) -
 async def test_a_call_that_hangs_does_not_keep_the_others_waiting_for_ever(world: World) -> None:
     # A slow model says nothing for a while after it is back. The others must not fail because of
     # that.
-    seat = seat_of("main", patience_s=20)
-    first = world.reaching.quest([seat], _silent, world.anybody())
-    assert await first.next() is seat
-    first.ended(seat, AWAY)
-    went: list[Seat | None] = []
+    backend = backend_of("main", patience_s=20)
+    first = world.reaching.quest([backend], _silent, world.anybody())
+    assert await first.next() is backend
+    first.ended(backend, AWAY)
+    went: list[Backend | None] = []
 
     async def hang() -> None:
-        went.append(await world.reaching.quest([seat], _silent, world.anybody()).next())
+        went.append(await world.reaching.quest([backend], _silent, world.anybody()).next())
 
     world.tasks += [asyncio.ensure_future(hang()) for _ in range(12)]
     await world.pass_time(3)
     assert len(went) == 2
     await world.pass_time(5)
 
-    assert went == [seat] * 12
+    assert went == [backend] * 12
 
 
 async def _silent(_: Stopped) -> None:
@@ -372,10 +372,10 @@ async def _silent(_: Stopped) -> None:
 async def test_a_limit_is_shared_fairly_by_those_who_wait(
     world: World, wait_s: float | None
 ) -> None:
-    seat = seat_of("main")
+    backend = backend_of("main")
     provider = Provider(world.clock, per_second(60, wait_s=wait_s))
     for number in range(300):
-        world.turn(number, (seat, provider))
+        world.turn(number, (backend, provider))
     await world.pass_time(50)
 
     assert len(world.answered) == 300
@@ -388,10 +388,10 @@ async def test_a_limit_is_shared_fairly_by_those_who_wait(
 
 
 async def test_a_line_that_is_too_fast_for_the_server_becomes_slower(world: World) -> None:
-    seat = seat_of("main")
+    backend = backend_of("main")
     provider = Provider(world.clock, per_second(10, wait_s=2))
     for number in range(200):
-        world.turn(number, (seat, provider))
+        world.turn(number, (backend, provider))
     await world.pass_time(59)
 
     assert len(world.answered) == 200
@@ -401,13 +401,13 @@ async def test_a_line_that_is_too_fast_for_the_server_becomes_slower(world: Worl
 
 
 async def test_fresh_turns_go_to_the_end_of_the_line(world: World) -> None:
-    seat = seat_of("main")
+    backend = backend_of("main")
     provider = Provider(world.clock, per_second(10, wait_s=5))
     for number in range(60):
-        world.turn(number, (seat, provider))
+        world.turn(number, (backend, provider))
     await world.pass_time(4)
     for number in range(60, 80):
-        world.turn(number, (seat, provider))
+        world.turn(number, (backend, provider))
     await world.pass_time(30)
 
     assert sorted(world.answered) == list(range(80))
@@ -415,8 +415,8 @@ async def test_fresh_turns_go_to_the_end_of_the_line(world: World) -> None:
 
 
 async def test_agents_of_one_account_share_its_limit(world: World) -> None:
-    main, small = seat_of("main", account="a"), seat_of("small", account="a")
-    other = seat_of("other", account="b")
+    main, small = backend_of("main", account="a"), backend_of("small", account="a")
+    other = backend_of("other", account="b")
     provider = Provider(world.clock, lambda now: limited(5) if now < 1 else DONE)
     world.turn(1, (main, provider))
     await world.settle()
@@ -431,10 +431,10 @@ async def test_agents_of_one_account_share_its_limit(world: World) -> None:
 
 
 async def test_a_wait_that_is_longer_than_the_patience_is_left_to_the_person(world: World) -> None:
-    seat = seat_of("main")
+    backend = backend_of("main")
     provider = Provider(world.clock, lambda _: limited(3600))
     for number in range(2):
-        world.turn(number, (seat, provider))
+        world.turn(number, (backend, provider))
         await world.settle()
 
     assert [outcome for _, outcome, _ in world.ended] == ["failed", "failed"]
@@ -442,11 +442,11 @@ async def test_a_wait_that_is_longer_than_the_patience_is_left_to_the_person(wor
 
 
 async def test_a_wait_ends_early_when_somebody_gets_through(world: World) -> None:
-    seat = seat_of("main")
+    backend = backend_of("main")
     provider = Provider(world.clock, lambda now: limited(50) if now < 10 else DONE)
-    world.turn(1, (seat, provider))
+    world.turn(1, (backend, provider))
     await world.pass_time(20)
-    hasty = seat_of("main", patience_s=1)
+    hasty = backend_of("main", patience_s=1)
     world.turn(2, (hasty, provider))
     await world.pass_time(0.1)
 
@@ -454,22 +454,22 @@ async def test_a_wait_ends_early_when_somebody_gets_through(world: World) -> Non
 
 
 async def test_a_limit_is_over_when_nobody_waits_and_a_call_gets_through(world: World) -> None:
-    seat = seat_of("main")
+    backend = backend_of("main")
     provider = Provider(world.clock, lambda now: limited(30) if now < 1 else DONE)
-    world.turn(1, (seat, provider))
+    world.turn(1, (backend, provider))
     await world.pass_time(31)
     assert world.answered == [1]
 
     for number in range(2, 6):
-        world.turn(number, (seat, provider))
+        world.turn(number, (backend, provider))
     await world.settle()
     assert world.answered == [1, 2, 3, 4, 5]
 
 
 async def test_one_who_leaves_the_line_makes_room(world: World) -> None:
-    seat = seat_of("main")
+    backend = backend_of("main")
     provider = Provider(world.clock, lambda now: AWAY if now < 3 else DONE)
-    tasks = [world.turn(number, (seat, provider)) for number in range(4)]
+    tasks = [world.turn(number, (backend, provider)) for number in range(4)]
     await world.pass_time(1)
     for task in tasks[:3]:
         task.cancel()
@@ -479,7 +479,7 @@ async def test_one_who_leaves_the_line_makes_room(world: World) -> None:
 
 
 async def test_what_it_took_is_told_in_the_order_of_asking(world: World) -> None:
-    main, spare = seat_of("main"), seat_of("spare")
+    main, spare = backend_of("main"), backend_of("spare")
     quest = world.reaching.quest([main, spare], _silent, world.anybody())
     assert await quest.next() is main
     quest.ended(main, AWAY)
@@ -497,12 +497,12 @@ BROKEN = Stopped(
 
 
 async def test_a_request_that_breaks_its_server_keeps_nobody_else_waiting(world: World) -> None:
-    seat = seat_of("main")
+    backend = backend_of("main")
     broken, healthy = Provider(world.clock, lambda _: BROKEN), Provider(world.clock)
-    world.turn(0, (seat, broken))
+    world.turn(0, (backend, broken))
     for number in range(1, 200):
         await world.pass_time(0.1)
-        world.turn(number, (seat, healthy))
+        world.turn(number, (backend, healthy))
     await world.settle()
 
     assert world.answered == list(range(1, 200))
@@ -511,10 +511,10 @@ async def test_a_request_that_breaks_its_server_keeps_nobody_else_waiting(world:
 
 
 async def test_a_server_that_fails_for_all_is_not_asked_by_all(world: World) -> None:
-    seat = seat_of("main")
+    backend = backend_of("main")
     provider = Provider(world.clock, lambda now: BROKEN if now < 20 else DONE)
     for number in range(100):
-        world.turn(number, (seat, provider))
+        world.turn(number, (backend, provider))
         await world.pass_time(0.1, 0.05)
     await world.pass_time(25, 0.05)
 
@@ -531,10 +531,10 @@ NO_DESCRIPTOR = Stopped(
 async def test_a_call_that_we_cannot_make_waits_until_we_can(
     world: World, patience_s: float
 ) -> None:
-    seat = seat_of("main", patience_s=patience_s)
+    backend = backend_of("main", patience_s=patience_s)
     provider = Provider(world.clock, lambda now: NO_DESCRIPTOR if now < 300 else DONE)
     for number in range(5):
-        world.turn(number, (seat, provider))
+        world.turn(number, (backend, provider))
     await world.pass_time(299, step_s=0.1)
     assert world.ended == []
     assert len(provider.calls) < 5 * 100
@@ -545,12 +545,12 @@ async def test_a_call_that_we_cannot_make_waits_until_we_can(
 
 
 async def test_a_call_that_we_could_not_make_says_nothing_about_the_agent(world: World) -> None:
-    seat = seat_of("main")
+    backend = backend_of("main")
     provider = Provider(world.clock, lambda now: NO_DESCRIPTOR if now < 1 else AWAY)
-    world.turn(1, (seat, provider))
+    world.turn(1, (backend, provider))
     await world.pass_time(0.1)
 
-    assert not world.reaching.rest(seat).is_resting
+    assert not world.reaching.rest(backend).is_resting
     await world.pass_time(100, step_s=0.1)
     assert [outcome for _, outcome, _ in world.ended] == ["failed"]
     # The time without a descriptor did not count against the agent's patience.
@@ -558,12 +558,12 @@ async def test_a_call_that_we_could_not_make_says_nothing_about_the_agent(world:
 
 
 async def test_the_wait_for_a_place_does_not_use_up_the_patience(world: World) -> None:
-    seat = seat_of("main", patience_s=10)
+    backend = backend_of("main", patience_s=10)
     world.most["main"] = 1
     provider = Provider(world.clock, lambda now: AWAY if now < 32 else DONE, takes_s=6)
     for number in range(5):
-        world.turn(number, (seat, Provider(world.clock, takes_s=6)))
-    world.turn(5, (seat, provider))
+        world.turn(number, (backend, Provider(world.clock, takes_s=6)))
+    world.turn(5, (backend, provider))
     await world.pass_time(60, 0.05)
 
     assert provider.calls[0] >= 30
@@ -573,13 +573,13 @@ async def test_the_wait_for_a_place_does_not_use_up_the_patience(world: World) -
 async def test_calls_that_waited_for_a_place_respect_a_limit_that_came_meanwhile(
     world: World,
 ) -> None:
-    seat = seat_of("main")
+    backend = backend_of("main")
     world.most["main"] = 2
     provider = Provider(
         world.clock, lambda now: limited(20) if 1 <= now < 20 else DONE, takes_s=0.9
     )
     for number in range(20):
-        world.turn(number, (seat, provider))
+        world.turn(number, (backend, provider))
     await world.pass_time(59, 0.05)
 
     refused = [at for at in provider.calls if 1 <= at < 20]
@@ -590,7 +590,7 @@ async def test_calls_that_waited_for_a_place_respect_a_limit_that_came_meanwhile
 async def test_where_another_agent_stands_in_nobody_waits_for_a_place_at_one_that_is_away(
     world: World,
 ) -> None:
-    main, spare = seat_of("main"), seat_of("spare")
+    main, spare = backend_of("main"), backend_of("spare")
     world.most["main"] = 1
     primary = Provider(world.clock, lambda _: AWAY, takes_s=2)
     for number in range(10):

@@ -121,7 +121,7 @@ def _settings(pool: values.Pool) -> PoolSettings:
 
 def _is_same(one: values.AcpAgent, other: values.AcpAgent) -> bool:
     """Tell whether two configurations mean the same processes. What every kind of agent has is the
-    seat's, and changes nothing here."""
+    backend's, and changes nothing here."""
     general = set(values.AgentSection.__struct_fields__)
     own = [key for key in values.AcpAgent.__struct_fields__ if key not in general]
     return all(getattr(one, key) == getattr(other, key) for key in own)

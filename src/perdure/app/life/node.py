@@ -67,13 +67,15 @@ class Node:
 
     def agents(self) -> list[AgentView]:
         return [
-            AgentView(name=seat.name, kind=seat.kind, model=seat.model, window=seat.window)
-            for seat in self.roster.seats
+            AgentView(
+                name=backend.name, kind=backend.kind, model=backend.model, window=backend.window
+            )
+            for backend in self.roster.backends
         ]
 
     def tools(self, agent: str) -> list[OfferedTool]:
         """Return what the agent that answers under this name may do, and why not the rest."""
-        names = [seat.name for seat in self.roster.seats]
+        names = [backend.name for backend in self.roster.backends]
         chosen = agent if agent in names else self.roster.default
         return list(self.roster.candidates(chosen)[0].list_tools())
 
@@ -209,11 +211,11 @@ def _services(
 async def _encoded_again(prompts: Prompts, roster: Roster, asked: StoredRequest) -> bytes | None:
     """Rebuild the messages of a stored request, encoded as its agent did. Returns None if that
     agent is no longer configured."""
-    seat = next((each for each in roster.seats if each.name == asked.basis.agent), None)
-    if seat is None:
+    backend = next((each for each in roster.backends if each.name == asked.basis.agent), None)
+    if backend is None:
         return None
-    request = await prompts.encoded_again(asked, seat)
-    messages = [*request.history, *map(seat.agent.encode, request.messages)]
+    request = await prompts.encoded_again(asked, backend)
+    messages = [*request.history, *map(backend.agent.encode, request.messages)]
     return b"[" + b",".join(messages) + b"]"
 
 

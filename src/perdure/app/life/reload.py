@@ -42,7 +42,7 @@ class Reloading:
         current: Config,
         *,
         roster: Roster,
-        seating: agents.Seating,
+        backend_maker: agents.BackendMaker,
         hosts: Hosts,
         appoint: Callable[[Collection[str]], Awaitable[None]],
         review: Callable[[], Awaitable[None]],
@@ -52,7 +52,7 @@ class Reloading:
         self._path = path
         self._current = current
         self._roster = roster
-        self._seating = seating
+        self._backend_maker = backend_maker
         self._hosts = hosts
         self._appoint = appoint
         self._review = review
@@ -80,7 +80,7 @@ class Reloading:
     async def _apply_when_quiet(self, stamp: tuple[int, int] | None) -> None:
         """Apply the change once the file has stayed the same for a moment, because an editor may
         still be writing it."""
-        await self._seating.clock.sleep(LOOK_S / 4)
+        await self._backend_maker.clock.sleep(LOOK_S / 4)
         if await asyncio.to_thread(_stamp, self._path) == stamp:
             self._seen = stamp
             await self.apply()
@@ -96,23 +96,25 @@ class Reloading:
             log.info("configuration unchanged")
             return
         try:
-            found = await discovery.agents(changed, self._environ, outgoing=self._seating.outgoing)
+            found = await discovery.agents(
+                changed, self._environ, outgoing=self._backend_maker.outgoing
+            )
             check_folders(changed, self._path)
             network_of(changed, self._path, self._environ)
-            seats = self._seating.seats(found.by_name, changed.tools)
+            backends = self._backend_maker.backends(found.by_name, changed.tools)
         except Rejected as error:
             log.error("configuration not applied", problem=error.message)  # noqa: TRY400
             return
         needs_restart = config.restart_keys(self._current, changed)
         self._current = changed
-        await self._roster.replace(seats)
+        await self._roster.replace(backends)
         self._hosts.replace(changed.adapters)
         appointed = partial(self._appoint, operators_of(changed.adapters))
-        await persist(appointed, clock=self._seating.clock)
+        await persist(appointed, clock=self._backend_maker.clock)
         # End the turns of people who may no longer speak.
-        await persist(self._review, clock=self._seating.clock)
+        await persist(self._review, clock=self._backend_maker.clock)
         warn_of_what_has_no_effect(changed)
-        log.info("configuration applied", agents=list(seats), needs_restart=needs_restart)
+        log.info("configuration applied", agents=list(backends), needs_restart=needs_restart)
 
 
 def warn_of_what_has_no_effect(settings: Config) -> None:

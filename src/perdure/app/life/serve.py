@@ -118,9 +118,9 @@ async def _life(
         warn_of_what_has_no_effect(settings)
         found = await discovery.agents(settings, environ, outgoing=outgoing)
         store = storage.store(settings, home, clock=clock, entropy=entropy)
-        seating = agents.seating(store, clock, outgoing, limits=settings.limits, home=home)
-        stack.push_async_callback(seating.close)
-        roster = Roster(seating.seats(found.by_name, settings.tools))
+        maker = agents.backend_maker(store, clock, outgoing, limits=settings.limits, home=home)
+        stack.push_async_callback(maker.close)
+        roster = Roster(maker.backends(found.by_name, settings.tools))
         stack.push_async_callback(roster.close)
         kept = await _made_way(options, settings, environ, notifier)
         # Opened only now: on SQLite the node that is being replaced holds the lock until it is
@@ -129,10 +129,10 @@ async def _life(
         await _admit_operators(store, token, settings)
         place = stack.enter_context(_place(options, settings, kept))
         hosts = platforms.Hosts(settings.adapters)
-        dependencies = _surroundings(
+        dependencies = _dependencies(
             place, options, settings, store, roster, hosts=hosts, outgoing=outgoing, environ=environ
         )
-        dependencies = msgspec.structs.replace(dependencies, servers=seating.servers)
+        dependencies = msgspec.structs.replace(dependencies, servers=maker.servers)
         running = await stack.enter_async_context(running_node(dependencies, settings))
         stack.callback(Standstill(running.tally.stood_still).end)
         public = without_login(settings.server.base_url or place.url)[0]
@@ -142,7 +142,7 @@ async def _life(
             home / config.FILE_NAME,
             settings,
             roster=roster,
-            seating=seating,
+            backend_maker=maker,
             hosts=hosts,
             appoint=store.principals.platforms_operators,
             review=running.node.review_access,
@@ -150,7 +150,7 @@ async def _life(
             shown=notifier.reloading,
         )
         telling = (notifier.watch(), tell_of_proxies(outgoing.proxies))
-        for work in (reloading.run(), seating.warm(), *telling):
+        for work in (reloading.run(), maker.warm(), *telling):
             await stack.enter_async_context(_meanwhile(work))
         drain_s = settings.drain.timeout_s
         signals.lead_to(running.node, reload=reloading.ask, port=place.port, drain_s=drain_s)
@@ -218,7 +218,7 @@ async def _admit_operators(store: Store, token: str, settings: config.Config) ->
     await store.principals.platforms_operators(platforms.operators_of(settings.adapters))
 
 
-def _surroundings(  # noqa: PLR0913 - what a node is assembled from
+def _dependencies(  # noqa: PLR0913 - what a node is assembled from
     place: Bound,
     options: ServeOptions,
     settings: config.Config,
@@ -261,9 +261,9 @@ def _surroundings(  # noqa: PLR0913 - what a node is assembled from
 
 def begin_again(again: Again, environ: Mapping[str, str]) -> NoReturn:
     """Replace this process by a new one with the same arguments and process id. Does not return."""
-    dependencies = {**environ, KEPT_PORT_VARIABLE: str(again.port)}
+    variables = {**environ, KEPT_PORT_VARIABLE: str(again.port)}
     try:
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], dependencies)  # noqa: S606
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], variables)  # noqa: S606
     except OSError as error:
         raise Rejected(
             f"everything is put away, but {sys.executable} could not be started again "
@@ -425,9 +425,9 @@ def _port_of(url: str) -> int:
 
 def _banner(url: str, token: str, roster: Roster, reason: str) -> str:
     lines = [f"Perdure {__version__} is ready."]
-    for seat in roster.seats:
-        why = f": {reason}" if reason and seat.name == roster.default else ""
-        lines.append(f"  agent  {seat.name} ({seat.kind}){why}")
+    for backend in roster.backends:
+        why = f": {reason}" if reason and backend.name == roster.default else ""
+        lines.append(f"  agent  {backend.name} ({backend.kind}){why}")
     if token:
         lines.append(f"  chat   {signed_in(url, token)}")
     else:

@@ -1,4 +1,5 @@
-"""Makes seats from configured agents. A seat is an agent together with its settings and tools."""
+"""Makes backends from configured agents. A backend is an agent together with its settings and
+tools."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from perdure.app.wiring.tool_servers import take_over
 from perdure.app.wiring.web import web_of, web_tools
 from perdure.domain.people.menu import OfferedTool
 from perdure.domain.tools.policy import Approve, Do, Rule, ToolPolicy
-from perdure.engine.models.roster import Seat
+from perdure.engine.models.roster import Backend
 from perdure.ports.system.children import Children
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.outgoing import DIRECT, Outgoing
@@ -57,8 +58,8 @@ _LACKING: Final = {
 }
 
 
-class Seating:
-    """Makes the seats of agents, with the tools of this store. The store may still be closed,
+class BackendMaker:
+    """Makes the backends of agents, with the tools of this store. The store may still be closed,
     because no tool is called before a turn runs."""
 
     def __init__(
@@ -94,15 +95,15 @@ class Seating:
         if self._external is not None:
             await self._external.warm()
 
-    def seats(
+    def backends(
         self, configured: Mapping[str, AgentConfig], tools: ToolsConfig = NO_TOOL_SETTINGS
-    ) -> dict[str, Seat]:
-        """Make the seats of the configured agents, by name. From now on the tool servers are those
-        that are configured."""
+    ) -> dict[str, Backend]:
+        """Make the backends of the configured agents, by name. From now on the tool servers are
+        those that are configured."""
         take_over(self.servers, tools, children=self._children, outgoing=self.outgoing)
         if self._external is not None:
             self._external.keep(configured)
-        return {name: self._seat(name, config, tools) for name, config in configured.items()}
+        return {name: self._backend(name, config, tools) for name, config in configured.items()}
 
     def _kit(
         self, settings: ToolsConfig, config: AgentConfig, policy: ToolPolicy
@@ -141,8 +142,8 @@ class Seating:
         tools.extend(web_tools(settings, config, policy, web=self._web, outgoing=self.outgoing))
         return {tool.name: tool for tool in tools}
 
-    def _seat(self, name: str, config: AgentConfig, settings: ToolsConfig) -> Seat:
-        """Make one seat. Every agent with tools can read on in long results."""
+    def _backend(self, name: str, config: AgentConfig, settings: ToolsConfig) -> Backend:
+        """Make one backend. Every agent with tools can read on in long results."""
         policy = policy_of(name, config, settings)
         kit = self._kit(settings, config, policy)
         usable = [kit[each] for each in dict.fromkeys(config.tools) if each in kit]
@@ -154,12 +155,12 @@ class Seating:
 
             usable.append(ResultTool(self._store.media))
         agent, kind = self._agent(name, config)
-        seat = _seat(name, config, agent, kind)
+        backend = _backend(name, config, agent, kind)
         tools = Toolbox(usable, sources=sources, hidden=_hidden(config))
         missing = tuple(_missing(name, config, kit))
         prompts = self._prompts(servers)
         return msgspec.structs.replace(
-            seat,
+            backend,
             tools=tools,
             prompts=prompts,
             policy=policy,
@@ -195,12 +196,12 @@ class Seating:
                 return self._external.agent(name, config), "acp"
 
 
-def seating(
+def backend_maker(
     store: Store, clock: Clock, outgoing: RoutedOutgoing, *, limits: LimitsConfig, home: Path
-) -> Seating:
+) -> BackendMaker:
     """Return what makes the agents of a node."""
     web = web_of(limits, outgoing)
-    return Seating(store, clock, outgoing, children=LaunchedChildren(), web=web, home=home)
+    return BackendMaker(store, clock, outgoing, children=LaunchedChildren(), web=web, home=home)
 
 
 def _hidden(config: AgentConfig) -> list[Tool]:
@@ -236,10 +237,10 @@ def _missing(name: str, config: AgentConfig, kit: Mapping[str, Tool]) -> Iterato
         yield OfferedTool(name=tool, description="", state="off", why=why)
 
 
-def _seat(name: str, config: AgentConfig, agent: Agent, kind: str) -> Seat:
-    """Make a seat without tools."""
+def _backend(name: str, config: AgentConfig, agent: Agent, kind: str) -> Backend:
+    """Make a backend without tools."""
     wanted = dict.fromkeys(config.tools)
-    return Seat(
+    return Backend(
         name=name,
         kind=kind,
         agent=agent,

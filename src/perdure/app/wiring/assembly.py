@@ -386,7 +386,7 @@ def _menu(dependencies: NodeDependencies) -> Menu:
     """Return what commands can choose from now: agents, personas, the idle time, the recovery
     policy."""
     return Menu(
-        agents={seat.name: seat.offer for seat in dependencies.roster.seats},
+        agents={backend.name: backend.offer for backend in dependencies.roster.backends},
         personas=tuple(dependencies.personas),
         idle_reset_ms=dependencies.limits.idle_reset_ms,
         recovery=dependencies.limits.recovery,

@@ -56,7 +56,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Holds what is configured about the tools of one agent: when a person is asked about each
     tool, and the rules. `agent` is the agent's name. Policies are compared by identity, so that
-    seats stay hashable."""
+    backends stay hashable."""
 
     agent: str = ""
     approve: Mapping[str, Approve] = MappingProxyType({})

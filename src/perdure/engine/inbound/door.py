@@ -48,8 +48,8 @@ class NodeDoor:
 
     async def accept(self, update: Update) -> Accepted:
         """Store an update, and begin its turn at once if it can run now."""
-        with self._pump.seat(update.principal) as has_seat:
-            if has_seat:
+        with self._pump.hold_slot(update.principal) as has_slot:
+            if has_slot:
                 received = await self._inbox.accept_and_start(
                     update, queue_max=self._queue_max, menu=self._menu()
                 )

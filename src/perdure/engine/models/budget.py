@@ -9,7 +9,7 @@ from perdure.domain.journal.model.usage import Usage
 from perdure.domain.people.budgets import Amount, DailyBudgets, estimate, refusal_text
 from perdure.domain.people.prices import Tariff, cost
 from perdure.engine.foundation.persist import persist
-from perdure.engine.models.roster import Seat
+from perdure.engine.models.roster import Backend
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.budgets import BudgetBook, Reservation
 from perdure.ports.turns.turns import Claimed
@@ -24,11 +24,11 @@ class Spending:
         self.usage = Usage()
         self.cost = 0
 
-    def add(self, usage: Usage, seat: Seat) -> None:
-        """Charge a model call of this seat's agent."""
-        self.agent = seat.name
+    def add(self, usage: Usage, backend: Backend) -> None:
+        """Charge a model call of this backend's agent."""
+        self.agent = backend.name
         self.usage += usage
-        self.cost += cost(seat.tariff.prices, usage) if seat.tariff.prices else 0
+        self.cost += cost(backend.tariff.prices, usage) if backend.tariff.prices else 0
 
 
 class Budgets:

@@ -51,7 +51,7 @@ from perdure.domain.turn.rebuilding import (
 )
 from perdure.domain.turn.recovery import Telling, messages_with_notes
 from perdure.engine.models.pictures import with_pictures
-from perdure.engine.models.roster import Seat
+from perdure.engine.models.roster import Backend
 from perdure.engine.models.windows import WindowKey, Windows
 from perdure.ports.records.history import Conversations
 from perdure.ports.records.media import MediaLibrary
@@ -114,15 +114,19 @@ class Prompts:
         self._passing: dict[TurnId, list[WindowKey]] = {}
 
     async def request(
-        self, seat: Seat, claimed: Claimed, *, turn: Sequence[Recorded], telling: Telling
+        self, backend: Backend, claimed: Claimed, *, turn: Sequence[Recorded], telling: Telling
     ) -> Prompted:
         """Return the request for the turn's next model call, with the notes that this attempt
         carries. Raises `Corrupt` if the messages break a rule of the providers."""
         queued = next(r.event for r in turn if isinstance(r.event, TurnQueued))
-        zone = self._zone_told(seat, claimed, queued)
+        zone = self._zone_told(backend, claimed, queued)
         own = messages_with_notes(turn, telling)
         window = await self._window(
-            seat, claimed, zone, is_passing=queued.kind.is_errand, own_pictures=picture_count(own)
+            backend,
+            claimed,
+            zone,
+            is_passing=queued.kind.is_errand,
+            own_pictures=picture_count(own),
         )
         times, _ = times_of(turn, zone, before=window.at)
         before = window.open_calls
@@ -130,16 +134,16 @@ class Prompts:
             own = messages_with_notes(turn, telling, times=times, before=before)
         tokens_max = 0
         if queued.kind.is_errand:
-            window, tokens_max = await self._readable(window, seat, claimed, turn)
-        messages = await self._with_pictures(seat, own)
-        words = self._words(seat, claimed, queued)
+            window, tokens_max = await self._readable(window, backend, claimed, turn)
+        messages = await self._with_pictures(backend, own)
+        words = self._words(backend, claimed, queued)
         request = assemble(
             window,
             messages,
             instructions=together(words.spoken, words.memory),
             context=queued.context,
             tools=words.tools,
-            options=seat.fitting(queued.asking),
+            options=backend.fitting(queued.asking),
             purpose=queued.kind if queued.kind.is_errand else "",
         )
         tokens = window.tokens + tokens_of_messages(request.messages)
@@ -149,7 +153,7 @@ class Prompts:
             tokens=tokens + tokens_of(request.instructions) + tokens_of(given),
             texts=words.kept,
             basis=Basis(
-                agent=seat.name,
+                agent=backend.name,
                 instructions=text_digest(words.spoken),
                 memory=text_digest(words.memory),
                 tools=text_digest(words.tools),
@@ -158,7 +162,7 @@ class Prompts:
                 own=text_digest(words.own) if queued.instructions else "",
                 upto=turn[-1].seq,
                 source=and_then(window.source, turn),
-                has_vision=seat.has_vision,
+                has_vision=backend.has_vision,
                 tokens_max=tokens_max,
                 old_pictures=window.old_pictures,
                 zone=zone,
@@ -166,23 +170,23 @@ class Prompts:
             ),
         )
 
-    def _zone_told(self, seat: Seat, claimed: Claimed, queued: TurnQueued) -> str:
+    def _zone_told(self, backend: Backend, claimed: Claimed, queued: TurnQueued) -> str:
         """Return the time zone in which a turn is told times, or an empty string if it is not told
         where it is: an errand and a call without a conversation are nowhere."""
         is_somewhere = claimed.is_listed and not queued.kind.is_errand
-        return self._zone if seat.has_context and is_somewhere else ""
+        return self._zone if backend.has_context and is_somewhere else ""
 
-    def _words(self, seat: Seat, claimed: Claimed, queued: TurnQueued) -> _Words:
+    def _words(self, backend: Backend, claimed: Claimed, queued: TurnQueued) -> _Words:
         """Return the texts of a request beside its messages."""
-        own_tools = seat.tools.schemas() if queued.kind.has_tools else ""
+        own_tools = backend.tools.schemas() if queued.kind.has_tools else ""
         tools = merged_tools(own_tools, queued.tools)
         if queued.kind is TurnKind.STICKER:
             # Everybody gets the description, so nobody's instructions or memories may get into it.
             return _Words()
-        zone = self._zone_told(seat, claimed, queued)
+        zone = self._zone_told(backend, claimed, queued)
         where = self._where(claimed, zone) if zone else ""
-        own = together(seat.instructions, self._personas().get(queued.persona, ""), where)
-        memories = claimed.memories if seat.has_memory else ()
+        own = together(backend.instructions, self._personas().get(queued.persona, ""), where)
+        memories = claimed.memories if backend.has_memory else ()
         memory = memory_section(memories)
         owner = claimed.conversation if claimed.is_shared else claimed.principal
         lines = tuple(sorted((each.id, each.changed_at) for each in memories))
@@ -207,7 +211,7 @@ class Prompts:
 
     async def _window(
         self,
-        seat: Seat,
+        backend: Backend,
         claimed: Claimed,
         zone: str,
         *,
@@ -221,19 +225,19 @@ class Prompts:
         if turn is None:
             return Window()
         # What an errand is told has no times in it, so its window is not the conversation's.
-        is_apart = is_passing and seat.has_context
-        key = (seat.agent, claimed.lease.turn if is_apart else turn)
+        is_apart = is_passing and backend.has_context
+        key = (backend.agent, claimed.lease.turn if is_apart else turn)
         known = self._windows.get(key, view)
         if known is not None and (
             own_pictures is None
-            or known.old_pictures == _old_in(seat, known.pictures, own_pictures)
+            or known.old_pictures == _old_in(backend, known.pictures, own_pictures)
         ):
             return known
         chain = await self._conversations.window(turn, limit=CHAIN_MAX)
         times, at = times_of((each for events in chain for each in events), zone)
         messages = history_of(chain, times=times)
         pictures = picture_count(messages)
-        old = _old_in(seat, pictures, own_pictures or 0)
+        old = _old_in(backend, pictures, own_pictures or 0)
         begun = Window(
             source=source_of(chain),
             at=at,
@@ -241,20 +245,22 @@ class Prompts:
             old_pictures=old,
             open_calls=open_after(chain),
         )
-        told = await self._with_pictures(seat, messages, old=old)
-        window = extend(begun, told, encode=seat.agent.encode)
+        told = await self._with_pictures(backend, messages, old=old)
+        window = extend(begun, told, encode=backend.agent.encode)
         if is_passing:
             self._passing.setdefault(claimed.lease.turn, []).append(key)
         self._windows.keep(key, view, window)
         return window
 
     async def _readable(
-        self, window: Window, seat: Seat, claimed: Claimed, turn: Sequence[Recorded]
+        self, window: Window, backend: Backend, claimed: Claimed, turn: Sequence[Recorded]
     ) -> tuple[Window, int]:
         """Shorten the history that an errand looks back at, if the model cannot read all of it.
         Returns the history, and the number of tokens that it was shortened to, or 0."""
         refused = refusal_of([recorded.event for recorded in turn])
-        limit = min(seat.context_tokens, limit_of(refused)) if refused else seat.context_tokens
+        limit = (
+            min(backend.context_tokens, limit_of(refused)) if refused else backend.context_tokens
+        )
         tokens_max = int(limit * READABLE_SHARE)
         if window.tokens <= tokens_max or claimed.parent is None:
             return window, 0
@@ -262,7 +268,7 @@ class Prompts:
         messages = history_of(chain)
         fitting = readable(messages, tokens_max=tokens_max)
         begun = Window(source=source_of(chain), open_calls=window.open_calls)
-        return extend(begun, fitting, encode=seat.agent.encode), tokens_max
+        return extend(begun, fitting, encode=backend.agent.encode), tokens_max
 
     async def told(self, turn: TurnId) -> list[PromptMessage]:
         """Return what the model is told of everything up to a turn. Pictures are not filled in."""
@@ -270,28 +276,30 @@ class Prompts:
         final, newest = weave(None, history_of(chain))
         return [*final, newest] if newest else []
 
-    async def tokens_before(self, seat: Seat, claimed: Claimed) -> int:
+    async def tokens_before(self, backend: Backend, claimed: Claimed) -> int:
         """Return about how many tokens the history before a turn has."""
         queued = next(r.event for r in claimed.events if isinstance(r.event, TurnQueued))
-        zone, is_passing = self._zone_told(seat, claimed, queued), queued.kind.is_errand
-        window = await self._window(seat, claimed, zone, is_passing=is_passing)
+        zone, is_passing = self._zone_told(backend, claimed, queued), queued.kind.is_errand
+        window = await self._window(backend, claimed, zone, is_passing=is_passing)
         return window.tokens + tokens_of_messages([window.newest] if window.newest else [])
 
-    async def encoded_again(self, asked: StoredRequest, seat: Seat) -> ModelRequest:
-        """Make the last request of a turn again, encoded by the agent of this seat."""
-        sees = msgspec.structs.replace(seat, has_vision=asked.basis.has_vision)
+    async def encoded_again(self, asked: StoredRequest, backend: Backend) -> ModelRequest:
+        """Make the last request of a turn again, encoded by the agent of this backend."""
+        sees = msgspec.structs.replace(backend, has_vision=asked.basis.has_vision)
         history = history_in(asked)
         if not asked.basis.tokens_max:
             history = await self._with_pictures(sees, history)
         own = await self._with_pictures(sees, own_in(asked))
-        return rebuilt(asked, history, own, encode=seat.agent.encode)
+        return rebuilt(asked, history, own, encode=backend.agent.encode)
 
-    async def settled(self, seat: Seat, claimed: Claimed, *, turn: Sequence[Recorded]) -> None:
+    async def settled(
+        self, backend: Backend, claimed: Claimed, *, turn: Sequence[Recorded]
+    ) -> None:
         """Extend the parent's window by a turn that has just been settled."""
         parent, view = claimed.parent, claimed.view
         if not claimed.is_listed or not turn:
             return  # no turn follows a call without a conversation
-        known = Window() if parent is None else self._windows.get((seat.agent, parent), view)
+        known = Window() if parent is None else self._windows.get((backend.agent, parent), view)
         if known is None:
             return
         queued = next(r.event for r in turn if isinstance(r.event, TurnQueued))
@@ -300,12 +308,12 @@ class Prompts:
         own = [recorded for recorded in turn if recorded.turn == queued.turn]
         if leaves_something_out(own):
             return  # what is told of the turns has changed, so the next request is made anew
-        zone = self._zone_told(seat, claimed, queued)
+        zone = self._zone_told(backend, claimed, queued)
         times, at = times_of(own, zone, before=known.at)
         said = messages_of(own, times=times, before=known.open_calls)
-        messages = await self._with_pictures(seat, said)
+        messages = await self._with_pictures(backend, said)
         if parent is not None:
-            self._windows.forget((seat.agent, parent))
+            self._windows.forget((backend.agent, parent))
         known = msgspec.structs.replace(
             known,
             source=and_then(known.source, own),
@@ -313,8 +321,8 @@ class Prompts:
             pictures=known.pictures + picture_count(said),
             open_calls=left_open(own),
         )
-        grown = extend(known, messages, encode=seat.agent.encode)
-        self._windows.keep((seat.agent, queued.turn), view, grown)
+        grown = extend(known, messages, encode=backend.agent.encode)
+        self._windows.keep((backend.agent, queued.turn), view, grown)
 
     def is_over(self, turn: TurnId) -> None:
         """Drop the windows that were kept for this turn alone, because it has ended here."""
@@ -322,17 +330,17 @@ class Prompts:
             self._windows.forget(key)
 
     async def _with_pictures(
-        self, seat: Seat, messages: Sequence[PromptMessage], *, old: int = 0
+        self, backend: Backend, messages: Sequence[PromptMessage], *, old: int = 0
     ) -> list[PromptMessage]:
         """Fill in the bytes of pictures if the model can see, without the oldest ones. Other files
         are told in words."""
-        if not seat.has_vision:
+        if not backend.has_vision:
             return list(messages)
         return await with_pictures(without_old(messages, old), self._media)
 
 
-def _old_in(seat: Seat, before: int, own: int) -> int:
+def _old_in(backend: Backend, before: int, own: int) -> int:
     """Return how many of the pictures before a turn its requests leave out."""
-    if not seat.has_vision:
+    if not backend.has_vision:
         return 0
-    return old_pictures(before=before, own=own, kept=seat.pictures)
+    return old_pictures(before=before, own=own, kept=backend.pictures)

@@ -35,7 +35,7 @@ from perdure.domain.outcomes import StopReason
 from perdure.domain.turn.stream import AgentEvent, AgentSpent, Stopped
 from perdure.engine.models.places import AgentPlaces, Visitor
 from perdure.engine.models.resting import TOO_MANY, AccountLimit, AgentRest
-from perdure.engine.models.roster import Seat
+from perdure.engine.models.roster import Backend
 from perdure.engine.models.waiting_line import WaitingLine
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.agent import Agent
@@ -71,21 +71,21 @@ class Reaching:
         self._rests: dict[Agent, AgentRest] = {}
         self._limits: dict[str, AccountLimit] = {}
 
-    def quest(self, seats: Sequence[Seat], tell: _TellStopped, visitor: Visitor) -> "Quest":
+    def quest(self, backends: Sequence[Backend], tell: _TellStopped, visitor: Visitor) -> "Quest":
         """Begin the search for an agent that answers one model call. `tell` is called once, with
         why an agent did not answer, if the search takes longer than `TELL_AFTER_S`. The `visitor`
         takes the place at the agent."""
-        return Quest(self, seats, tell, visitor, order=next(self._orders))
+        return Quest(self, backends, tell, visitor, order=next(self._orders))
 
-    def rest(self, seat: Seat) -> AgentRest:
-        """Return what is known about the seat's agent."""
-        if seat.agent not in self._rests:
-            self._rests[seat.agent] = AgentRest(self.clock)
-        return self._rests[seat.agent]
+    def rest(self, backend: Backend) -> AgentRest:
+        """Return what is known about the backend's agent."""
+        if backend.agent not in self._rests:
+            self._rests[backend.agent] = AgentRest(self.clock)
+        return self._rests[backend.agent]
 
-    def limit(self, seat: Seat) -> AccountLimit:
-        """Return what is known about the account that the seat's agent uses."""
-        account = seat.account or seat.name
+    def limit(self, backend: Backend) -> AccountLimit:
+        """Return what is known about the account that the backend's agent uses."""
+        account = backend.account or backend.name
         if account not in self._limits:
             self._limits[account] = AccountLimit(self.clock)
         return self._limits[account]
@@ -98,31 +98,31 @@ class Reaching:
 class Quest:
     """Searches for an agent that answers one model call.
 
-    The caller asks `next` for a seat, makes the call, passes its events to `hears`, and reports it
-    to `ended` if nobody has seen anything of an answer. It repeats this until it has an answer, or
-    until `next` returns None, and then says `over`. `missed` holds the seats that did not answer,
-    and why: they failed, or others have found that they do not answer now.
+    The caller asks `next` for a backend, makes the call, passes its events to `hears`, and reports
+    it to `ended` if nobody has seen anything of an answer. It repeats this until it has an answer,
+    or until `next` returns None, and then says `over`. `missed` holds the backends that did not
+    answer, and why: they failed, or others have found that they do not answer now.
     """
 
     def __init__(
         self,
         reaching: Reaching,
-        seats: Sequence[Seat],
+        backends: Sequence[Backend],
         tell: _TellStopped,
         visitor: Visitor,
         *,
         order: int,
     ) -> None:
-        assert seats
+        assert backends
         self._reaching = reaching
         self._clock = reaching.clock
-        self._seats = seats
+        self._backends = backends
         # A turn with one agent has no other to ask, and waits for that one.
-        self._others = list(seats) if len(seats) > 1 else []
+        self._others = list(backends) if len(backends) > 1 else []
         self._tell = tell
         self._visitor = visitor
         self._order = order
-        self.patience_s = seats[0].patience_s
+        self.patience_s = backends[0].patience_s
         self._began_at = self._clock.monotonic_s()
         self._sent_at = self._began_at
         self._tries: Counter[str] = Counter()
@@ -131,19 +131,19 @@ class Quest:
         self._is_heard = False
         self._is_refused = False
         self._has_asked_at_last = False
-        self._unasked: Seat | None = None
+        self._unasked: Backend | None = None
         self._unasked_times = 0
         self.is_waiting = False
         self.missed: dict[str, Stopped] = {}
 
     @property
     def in_vain(self) -> Stopped:
-        """Return why the search has made no call: what others found out about the first seat, or
+        """Return why the search has made no call: what others found out about the first backend, or
         that its place in line was too far back."""
-        known = self.missed.get(self._seats[0].name)
-        return known or Stopped(
+        first = self._backends[0].name
+        return self.missed.get(first) or Stopped(
             reason=StopReason.PROVIDER_ERROR,
-            detail=f"too many turns waited for agent {self._seats[0].name}; send the message again",
+            detail=f"too many turns waited for agent {first}; send the message again",
         )
 
     @property
@@ -151,70 +151,70 @@ class Quest:
         """Return how long after its beginning the search has made its last call."""
         return self._sent_at - self._began_at
 
-    async def next(self) -> Seat | None:
-        """Return the seat to ask now, after waiting for it if necessary. Returns None if there is
-        no seat left that can be asked in time."""
+    async def next(self) -> Backend | None:
+        """Return the backend to ask now, after waiting for it if necessary. Returns None if there
+        is no backend left that can be asked in time."""
         self._visitor.leave()
-        seat = await self._let_through()
-        while seat is not None and not await self._has_entered(seat):
-            seat = await self._let_through()
-        if seat is not None:
+        backend = await self._let_through()
+        while backend is not None and not await self._has_entered(backend):
+            backend = await self._let_through()
+        if backend is not None:
             self._sent_at = self._clock.monotonic_s()
-            self._tries[seat.name] += 1
+            self._tries[backend.name] += 1
             self._is_heard = False
-            self._reaching.rest(seat).asks()
-        return seat
+            self._reaching.rest(backend).asks()
+        return backend
 
     def over(self) -> None:
         """End the search. The place at the agent is free for another call."""
         self._visitor.leave()
 
-    async def _let_through(self) -> Seat | None:
+    async def _let_through(self) -> Backend | None:
         return await self._unasked_yet() or await self._other() or await self._waited_for()
 
-    async def _has_entered(self, seat: Seat) -> bool:
-        """Take a place at the seat's agent. Returns False, without a place, if that took a wait in
-        which the agent has failed for others: the call must wait with them then."""
+    async def _has_entered(self, backend: Backend) -> bool:
+        """Take a place at the backend's agent. Returns False, without a place, if that took a wait
+        in which the agent has failed for others: the call must wait with them then."""
         since = self._clock.monotonic_s()
         self.is_waiting = True
         try:
-            has_waited = await self._visitor.enter(seat.name)
+            has_waited = await self._visitor.enter(backend.name)
         finally:
             self.is_waiting = False
         if not has_waited:
             return True
         # The wait for a place does not use up the turn's patience.
         self._began_at += self._clock.monotonic_s() - since
-        is_away = self._reaching.rest(seat).is_away_since(since)
-        if not is_away and not self._reaching.limit(seat).is_refused_since(since):
+        is_away = self._reaching.rest(backend).is_away_since(since)
+        if not is_away and not self._reaching.limit(backend).is_refused_since(since):
             return True
         self._visitor.leave()
-        self._note_known(seat)
+        self._note_known(backend)
         return False
 
-    def hears(self, seat: Seat, event: AgentEvent) -> None:
-        """Note that the seat's agent answers, at the first event that shows it."""
+    def hears(self, backend: Backend, event: AgentEvent) -> None:
+        """Note that the backend's agent answers, at the first event that shows it."""
         if self._is_heard or isinstance(event, AgentSpent):
             return
         if not isinstance(event, Stopped) or event.reason.is_finish:
             self._is_heard = True
-            self._reaching.rest(seat).reached()
-            self._reaching.limit(seat).reached(sent_at=self._sent_at)
+            self._reaching.rest(backend).reached()
+            self._reaching.limit(backend).reached(sent_at=self._sent_at)
 
-    def ended(self, seat: Seat, stopped: Stopped) -> None:
+    def ended(self, backend: Backend, stopped: Stopped) -> None:
         """Note how a call has ended, if nobody has seen anything of an answer."""
-        self.missed[seat.name] = stopped
-        rest = self._reaching.rest(seat)
+        self.missed[backend.name] = stopped
+        rest = self._reaching.rest(backend)
         if stopped.reason is StopReason.OUT_OF_DESCRIPTORS:
-            self._unasked = seat
-            self._tries[seat.name] -= 1
+            self._unasked = backend
+            self._tries[backend.name] -= 1
             return
         is_in_vain = stopped.reason in _IN_VAIN or stopped.status in _IN_VAIN_STATUS
         if stopped.may_retry and stopped.status == TOO_MANY:
-            self._reaching.limit(seat).refused(stopped, sent_at=self._sent_at)
+            self._reaching.limit(backend).refused(stopped, sent_at=self._sent_at)
         elif stopped.may_retry:
-            pause_s = max(rest.pause_s(self._tries[seat.name]), stopped.retry_after_s or 0.0)
-            self._paused_until[seat.name] = self._clock.monotonic_s() + pause_s
+            pause_s = max(rest.pause_s(self._tries[backend.name]), stopped.retry_after_s or 0.0)
+            self._paused_until[backend.name] = self._clock.monotonic_s() + pause_s
         if stopped.may_retry or is_in_vain:
             rest.failed(stopped, sent_at=self._sent_at, order=self._order)
         elif stopped.reason not in _NOT_ASKED:
@@ -226,80 +226,85 @@ class Quest:
         self._others = [] if self._is_refused else self._others[:1]
         self._is_refused = True
 
-    async def _unasked_yet(self) -> Seat | None:
-        """Return the seat whose call lacked a file descriptor, after a pause in which one may have
-        become free. Returns None if there is no such seat."""
-        seat, self._unasked = self._unasked, None
-        if seat is None:
+    async def _unasked_yet(self) -> Backend | None:
+        """Return the backend whose call lacked a file descriptor, after a pause in which one may
+        have become free. Returns None if there is no such backend."""
+        backend, self._unasked = self._unasked, None
+        if backend is None:
             return None
         self._unasked_times += 1
         since = self._clock.monotonic_s()
         self.is_waiting = True
         try:
-            pause_s = self._reaching.rest(seat).pause_s(self._unasked_times)
+            pause_s = self._reaching.rest(backend).pause_s(self._unasked_times)
             await self._clock.sleep(min(pause_s, _DESCRIPTOR_S))
         finally:
             self.is_waiting = False
         # The pause does not use up the turn's patience.
         self._began_at += self._clock.monotonic_s() - since
-        return seat
+        return backend
 
-    async def _other(self) -> Seat | None:
-        """Return the next of several seats that was not asked yet and can be asked at once, or None
-        if there is none."""
+    async def _other(self) -> Backend | None:
+        """Return the next of several backends that was not asked yet and can be asked at once, or
+        None if there is none."""
         while self._others:
-            seat = self._others.pop(0)
-            if not self._reaching.rest(seat).is_resting and await self._goes_at_once(seat):
-                return seat
-            self._note_known(seat)
+            backend = self._others.pop(0)
+            if not self._reaching.rest(backend).is_resting and await self._goes_at_once(backend):
+                return backend
+            self._note_known(backend)
         return None
 
-    async def _goes_at_once(self, seat: Seat) -> bool:
+    async def _goes_at_once(self, backend: Backend) -> bool:
         now = self._clock.monotonic_s()
-        for line in self._lines(seat):
+        for line in self._lines(backend):
             if not await line.wait(self._order, until=now):
                 return False
         return True
 
-    async def _waited_for(self) -> Seat | None:
-        """Wait for the seat that can be asked first, among those that may still answer. Returns
+    async def _waited_for(self) -> Backend | None:
+        """Wait for the backend that can be asked first, among those that may still answer. Returns
         None if there is none, or if the time is up."""
         if self._is_refused:
             return None
-        worth = [seat for seat in self._seats if self._is_worth_it(seat)]
+        worth = [backend for backend in self._backends if self._is_worth_it(backend)]
         if not worth:
             return None
-        seat = min(worth, key=self._opens_at)
+        backend = min(worth, key=self._opens_at)
         self.is_waiting = True
         try:
-            may_go = await self._wait_for(seat)
+            may_go = await self._wait_for(backend)
         finally:
             self.is_waiting = False
         if not may_go:
-            self._note_known(seat)
-        return seat if may_go else None
+            self._note_known(backend)
+        return backend if may_go else None
 
-    def _is_worth_it(self, seat: Seat) -> bool:
-        """Tell whether the seat was not asked yet, or may answer when it is asked again."""
-        if not self._tries[seat.name]:
+    def _is_worth_it(self, backend: Backend) -> bool:
+        """Tell whether the backend was not asked yet, or may answer when it is asked again."""
+        if not self._tries[backend.name]:
             return True
-        return self.patience_s > 0 and self.missed[seat.name].may_retry
+        return self.patience_s > 0 and self.missed[backend.name].may_retry
 
-    async def _wait_for(self, seat: Seat) -> bool:
-        """Wait until the seat may be asked. Returns False if the time is up."""
+    async def _wait_for(self, backend: Backend) -> bool:
+        """Wait until the backend may be asked. Returns False if the time is up."""
         if not self.patience_s:
             return True
         until = self._began_at + self.patience_s
-        known = self.missed.get(seat.name) or self._known(seat)
-        if known is not None and known.retry_after_s is not None and self._opens_at(seat) > until:
-            # The server has named a later time. A search that has not asked this seat asks it once.
-            return not self._tries[seat.name]
-        rest, limit = self._reaching.rest(seat), self._reaching.limit(seat)
-        pause = partial(self._pause, self._paused_until.get(seat.name, 0.0))
+        known = self.missed.get(backend.name) or self._known(backend)
+        if (
+            known is not None
+            and known.retry_after_s is not None
+            and self._opens_at(backend) > until
+        ):
+            # The server has named a later time. A search that has not asked this backend asks it
+            # once.
+            return not self._tries[backend.name]
+        rest, limit = self._reaching.rest(backend), self._reaching.limit(backend)
+        pause = partial(self._pause, self._paused_until.get(backend.name, 0.0))
         for wait in (pause, partial(rest.line.wait, self._order)):
-            if not await self._in_time(wait, until, seat):
+            if not await self._in_time(wait, until, backend):
                 return self._may_ask_at_last(rest, until)
-        return await self._in_time(partial(limit.line.wait, self._order), until, seat)
+        return await self._in_time(partial(limit.line.wait, self._order), until, backend)
 
     def _may_ask_at_last(self, rest: AgentRest, until: float) -> bool:
         """Tell whether to ask once more because the time is just up and the server may be back. A
@@ -309,14 +314,14 @@ class Quest:
         self._has_asked_at_last = True
         return is_just_now and is_first and rest.may_be_asked_at_last
 
-    async def _in_time(self, wait: _RetryWait, until: float, seat: Seat) -> bool:
+    async def _in_time(self, wait: _RetryWait, until: float, backend: Backend) -> bool:
         """Wait until the instant at the latest, and tell the person if the search takes long.
         Returns whether the wait ended in time."""
         tell_at = self._began_at + TELL_AFTER_S
         if not self._is_told and tell_at < until:
             if await wait(until=tell_at):
                 return True
-            self._note_known(seat)
+            self._note_known(backend)
             await self._tell_once()
         return await wait(until=until)
 
@@ -332,23 +337,24 @@ class Quest:
             self._is_told = True
             await self._tell(next(iter(self.missed.values())))
 
-    def _lines(self, seat: Seat) -> tuple[WaitingLine, WaitingLine]:
-        return self._reaching.rest(seat).line, self._reaching.limit(seat).line
+    def _lines(self, backend: Backend) -> tuple[WaitingLine, WaitingLine]:
+        return self._reaching.rest(backend).line, self._reaching.limit(backend).line
 
-    def _opens_at(self, seat: Seat) -> float:
-        """Return the instant before which the seat cannot be asked."""
-        paused_until = self._paused_until.get(seat.name, 0.0)
-        return max(paused_until, *(line.opens_at for line in self._lines(seat)))
+    def _opens_at(self, backend: Backend) -> float:
+        """Return the instant before which the backend cannot be asked."""
+        paused_until = self._paused_until.get(backend.name, 0.0)
+        return max(paused_until, *(line.opens_at for line in self._lines(backend)))
 
-    def _known(self, seat: Seat) -> Stopped | None:
-        """Return why a seat does not answer now, as others have found out, or None."""
-        return self._reaching.rest(seat).last or self._reaching.limit(seat).last
+    def _known(self, backend: Backend) -> Stopped | None:
+        """Return why a backend does not answer now, as others have found out, or None."""
+        return self._reaching.rest(backend).last or self._reaching.limit(backend).last
 
-    def _note_known(self, seat: Seat) -> None:
-        """Record what others have found out about a seat, unless this search has its own answer."""
-        known = self._known(seat)
+    def _note_known(self, backend: Backend) -> None:
+        """Record what others have found out about a backend, unless this search has its own
+        answer."""
+        known = self._known(backend)
         if known is not None:
-            self.missed.setdefault(seat.name, known)
+            self.missed.setdefault(backend.name, known)
 
 
 def reach_after(before: Reach, quest: Quest, last: Stopped | None) -> Reach:

@@ -24,11 +24,11 @@ from perdure.ports.turns.tools import NamedPrompts, ToolOffer, Tools
 _ANSWER_TOKENS: Final = 8192
 
 
-class Seat(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds an agent with its configuration. `patience_s` is how long a turn waits for the agent
-    while it is away; `concurrent` is how many calls it takes at once; `account` is the same for
-    agents that share a limit at a provider. `window` is the size of the model's window as its
-    server has named it, or 0; a smaller window than the configured one takes its place in
+class Backend(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds an agent with its configuration and its tools. `patience_s` is how long a turn waits
+    for the agent while it is away; `concurrent` is how many calls it takes at once; `account` is
+    the same for agents that share a limit at a provider. `window` is the size of the model's window
+    as its server has named it, or 0; a smaller window than the configured one takes its place in
     `context_tokens`. `missing_tools` are those that it could have and does not, as people are told
     of them. `program` are the processes of an agent that is a program of its own."""
 
@@ -119,80 +119,81 @@ class Roster:
     """Holds the agents by name; the first one is the default. An agent that a new configuration
     has replaced continues the turns that it has, and is closed after the last of them."""
 
-    def __init__(self, seats: Mapping[str, Seat]) -> None:
-        assert seats
+    def __init__(self, backends: Mapping[str, Backend]) -> None:
+        assert backends
         self._windows: dict[tuple[str, str], int] = {}
-        self._configured = dict(seats)
-        self._seats = dict(seats)
+        self._configured = dict(backends)
+        self._backends = dict(backends)
         # By agent, not by name: a replaced agent and the one in its place have the same name.
         self._at_work: Counter[Agent] = Counter()
         self._retired: set[Agent] = set()
         self._forget: list[Callable[[Agent], None]] = []
-        self.default = next(iter(self._seats))
+        self.default = next(iter(self._backends))
 
     def when_gone(self, forget: Callable[[Agent], None]) -> None:
         """Call `forget` with every agent that is about to be closed because it was replaced."""
         self._forget.append(forget)
 
     @property
-    def seats(self) -> list[Seat]:
-        return list(self._seats.values())
+    def backends(self) -> list[Backend]:
+        return list(self._backends.values())
 
-    async def replace(self, seats: Mapping[str, Seat]) -> None:
-        """Take over a new configuration. Turns under way keep the seats that they have."""
-        assert seats
-        kept = {seat.agent for seat in seats.values()}
-        replaced = {seat.agent for seat in self._seats.values()} - kept
+    async def replace(self, backends: Mapping[str, Backend]) -> None:
+        """Take over a new configuration. Turns under way keep the backends that they have."""
+        assert backends
+        kept = {backend.agent for backend in backends.values()}
+        replaced = {backend.agent for backend in self._backends.values()} - kept
         self._retired = (self._retired | replaced) - kept
-        self._configured = dict(seats)
-        self._seats = self._fitted()
-        self.default = next(iter(self._seats))
+        self._configured = dict(backends)
+        self._backends = self._fitted()
+        self.default = next(iter(self._backends))
         await self._let_go()
 
     def learn(self, windows: Iterable[tuple[str, str, int]]) -> None:
         """Take over the windows that servers have named: agent, model and tokens of each."""
         self._windows.update({(agent, model): tokens for agent, model, tokens in windows})
-        self._seats = self._fitted()
+        self._backends = self._fitted()
 
     def places(self, name: str) -> int | None:
         """Return how many calls an agent takes at once, or None if that is not bounded."""
-        seat = self._seats.get(name)
-        return seat.concurrent if seat else None
+        backend = self._backends.get(name)
+        return backend.concurrent if backend else None
 
-    def window(self, seat: Seat) -> int:
-        """Return the window that the server of this seat's model has named, or 0."""
-        return self._windows.get((seat.name, seat.model), 0)
+    def window(self, backend: Backend) -> int:
+        """Return the window that the server of this backend's model has named, or 0."""
+        return self._windows.get((backend.name, backend.model), 0)
 
-    def fresh(self, seat: Seat) -> Seat:
-        """Return a seat with what is known by now."""
-        found = next((each for each in self.seats if each.agent is seat.agent), seat)
-        return msgspec.structs.replace(found, tools=seat.tools, policy=seat.policy)
+    def fresh(self, backend: Backend) -> Backend:
+        """Return a backend with what is known by now."""
+        found = next((each for each in self.backends if each.agent is backend.agent), backend)
+        return msgspec.structs.replace(found, tools=backend.tools, policy=backend.policy)
 
-    def _fitted(self) -> dict[str, Seat]:
-        """Return the seats with the windows that are known."""
+    def _fitted(self) -> dict[str, Backend]:
+        """Return the backends with the windows that are known."""
         return {
             name: msgspec.structs.replace(
-                seat, window=known, context_tokens=min(seat.context_tokens, known)
+                backend, window=known, context_tokens=min(backend.context_tokens, known)
             )
-            if (known := self.window(seat))
-            else seat
-            for name, seat in self._configured.items()
+            if (known := self.window(backend))
+            else backend
+            for name, backend in self._configured.items()
         }
 
     @asynccontextmanager
-    async def at_work(self, name: str) -> AsyncIterator[list[Seat]]:
-        """Yield the seats that a turn for this agent may use. Their agents stay open meanwhile."""
-        seats = self.candidates(name)
-        self._at_work.update(_agents(seats))
+    async def at_work(self, name: str) -> AsyncIterator[list[Backend]]:
+        """Yield the backends that a turn for this agent may use. Their agents stay open
+        meanwhile."""
+        backends = self.candidates(name)
+        self._at_work.update(_agents(backends))
         try:
-            yield seats
+            yield backends
         finally:
-            self._at_work.subtract(_agents(seats))
+            self._at_work.subtract(_agents(backends))
             await self._let_go()
 
     def let_go(self, turn: TurnId) -> None:
         """Tell all agents that nobody waits for a turn any more."""
-        for agent in {*_agents(self.seats), *self._retired}:
+        for agent in {*_agents(self.backends), *self._retired}:
             agent.let_go(turn)
 
     async def _let_go(self) -> None:
@@ -207,7 +208,7 @@ class Roster:
             await agent.close()
 
     async def close(self) -> None:
-        for agent in (*self._retired, *_agents(self.seats)):
+        for agent in (*self._retired, *_agents(self.backends)):
             await agent.close()
         self._retired.clear()
 
@@ -215,17 +216,20 @@ class Roster:
         """Return the name of a configured agent; an empty name means the default. Raises `Rejected`
         if there is no such agent."""
         chosen = name or self.default
-        if chosen not in self._seats:
-            known = ", ".join(self._seats)
+        if chosen not in self._backends:
+            known = ", ".join(self._backends)
             raise Rejected(f"there is no agent {chosen!r}; choose one of: {known}", code="no_agent")
         return chosen
 
-    def candidates(self, name: str) -> list[Seat]:
-        """Return the agent's seat, then those that stand in if it fails before the first token. An
-        unknown name stands for the default agent."""
-        first = self._seats.get(name) or self._seats[self.default]
-        return [first, *(self._seats[each] for each in first.fallbacks if each in self._seats)]
+    def candidates(self, name: str) -> list[Backend]:
+        """Return the agent's backend, then those that stand in if it fails before the first token.
+        An unknown name stands for the default agent."""
+        first = self._backends.get(name) or self._backends[self.default]
+        return [
+            first,
+            *(self._backends[each] for each in first.fallbacks if each in self._backends),
+        ]
 
 
-def _agents(seats: Sequence[Seat]) -> list[Agent]:
-    return [seat.agent for seat in seats]
+def _agents(backends: Sequence[Backend]) -> list[Agent]:
+    return [backend.agent for backend in backends]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from perdure.domain.ids import PrincipalId
 from perdure.engine.models.places import AgentPlaces
-from perdure.engine.models.roster import Roster, Seat
+from perdure.engine.models.roster import Backend, Roster
 from perdure.ports.agents.programs import (
     AgentProgramKeeper,
     AgentStanding,
@@ -21,36 +21,36 @@ class NodeAgents:
         self._places = places
 
     def standings(self) -> Sequence[AgentStanding]:
-        return [self._standing(seat) for seat in self._roster.seats]
+        return [self._standing(backend) for backend in self._roster.backends]
 
     def log(self, name: str) -> str:
-        return self._program(self._seat(name)).log()
+        return self._program(self._backend(name)).log()
 
     async def warm(self, name: str, principal: PrincipalId) -> AgentStanding:
-        seat = self._seat(name)
-        await self._program(seat).warm_for(principal)
-        return self._standing(seat)
+        backend = self._backend(name)
+        await self._program(backend).warm_for(principal)
+        return self._standing(backend)
 
-    def _standing(self, seat: Seat) -> AgentStanding:
-        crowd = self._places.crowd(seat.name)
+    def _standing(self, backend: Backend) -> AgentStanding:
+        crowd = self._places.crowd(backend.name)
         return AgentStanding(
-            name=seat.name,
-            kind=seat.kind,
-            model=seat.model,
-            is_default=seat.name == self._roster.default,
+            name=backend.name,
+            kind=backend.kind,
+            model=backend.model,
+            is_default=backend.name == self._roster.default,
             calls=crowd.calling,
             waiting=crowd.waiting,
-            concurrent=seat.concurrent,
-            program=seat.program.view() if seat.program is not None else None,
+            concurrent=backend.concurrent,
+            program=backend.program.view() if backend.program is not None else None,
         )
 
-    def _seat(self, name: str) -> Seat:
-        for seat in self._roster.seats:
-            if seat.name == name:
-                return seat
+    def _backend(self, name: str) -> Backend:
+        for backend in self._roster.backends:
+            if backend.name == name:
+                return backend
         raise unknown_agent(name)
 
-    def _program(self, seat: Seat) -> AgentProgramKeeper:
-        if seat.program is None:
-            raise no_program(seat.name, seat.kind)
-        return seat.program
+    def _program(self, backend: Backend) -> AgentProgramKeeper:
+        if backend.program is None:
+            raise no_program(backend.name, backend.kind)
+        return backend.program

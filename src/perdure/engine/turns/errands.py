@@ -6,7 +6,7 @@ from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.journal.events import Recorded, TurnQueued
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Outcome
-from perdure.engine.models.roster import Seat
+from perdure.engine.models.roster import Backend
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.errands import Errands
 from perdure.ports.turns.turns import Claimed
@@ -29,7 +29,7 @@ class Afterwards:
     async def turn_is_over(
         self,
         claimed: Claimed,
-        seat: Seat,
+        backend: Backend,
         *,
         queued: TurnQueued,
         outcome: Outcome,
@@ -42,14 +42,14 @@ class Afterwards:
             recorded: list[Recorded] = []
             if self._has_titles and is_nameless and outcome is Outcome.DONE:
                 recorded += await self._errands.entitle(
-                    lease.session, at=lease.turn, agent=seat.compact_agent or seat.name
+                    lease.session, at=lease.turn, agent=backend.compact_agent or backend.name
                 )
-            if context_tokens > seat.compact_tokens:
+            if context_tokens > backend.compact_tokens:
                 recorded += await self._errands.compact(
                     lease.session,
-                    keep_tokens=seat.offer.keep_tokens,
-                    agent=seat.compact_agent or seat.name,
-                    stand_in=seat.name if seat.compact_agent else "",
+                    keep_tokens=backend.offer.keep_tokens,
+                    agent=backend.compact_agent or backend.name,
+                    stand_in=backend.name if backend.compact_agent else "",
                 )
         except (Transient, Ambiguous) as error:
             log.debug("an errand may not be sent", error=error.message, session=lease.session)

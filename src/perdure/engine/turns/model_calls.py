@@ -55,7 +55,7 @@ from perdure.engine.foundation.persist import persist
 from perdure.engine.models.budget import Spending
 from perdure.engine.models.prompts import Prompted
 from perdure.engine.models.reaching import Quest, reach_after
-from perdure.engine.models.roster import Seat
+from perdure.engine.models.roster import Backend
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.runner_services import RunnerServices
 from perdure.engine.turns.scribe import Scribe
@@ -88,7 +88,7 @@ class _OneCall(Protocol):
     """Makes one call to one agent."""
 
     async def __call__(
-        self, seat: Seat, quest: Quest, scribbling: asyncio.TaskGroup, /
+        self, backend: Backend, quest: Quest, scribbling: asyncio.TaskGroup, /
     ) -> ModelStep: ...
 
 
@@ -143,17 +143,17 @@ class ModelCalls:
         """Note that a model works and says nothing."""
         self._thinks()
 
-    async def with_tools(self, seat: Seat) -> Seat:
-        """Return a seat with its tools as they are now. They stay so for the whole attempt."""
+    async def with_tools(self, backend: Backend) -> Backend:
+        """Return a backend with its tools as they are now. They stay so for the whole attempt."""
         if not self._ledger.queued.kind.has_tools:
-            return seat
-        if seat.name not in self._tools:
-            self._tools[seat.name] = await seat.tools.current(self.claimed.principal)
-        return msgspec.structs.replace(seat, tools=self._tools[seat.name])
+            return backend
+        if backend.name not in self._tools:
+            self._tools[backend.name] = await backend.tools.current(self.claimed.principal)
+        return msgspec.structs.replace(backend, tools=self._tools[backend.name])
 
     async def ask(
         self,
-        seats: Sequence[Seat],
+        backends: Sequence[Backend],
         scribbling: asyncio.TaskGroup,
         *,
         call: _OneCall | None = None,
@@ -164,20 +164,20 @@ class ModelCalls:
         instead of asking it for the turn's answer."""
         makes_room = call is not None or room_sought(self._ledger.facts) is None
         reaching = self._services.reaching
-        quest = self._quest = reaching.quest(seats, self._tell_of_wait, self._visitor)
+        quest = self._quest = reaching.quest(backends, self._tell_of_wait, self._visitor)
         step: ModelStep | None = None
         refused: ModelStep | None = None
         try:
-            while (seat := await quest.next()) is not None:
+            while (backend := await quest.next()) is not None:
                 # `next` may have waited for long: messages that came meanwhile are asked too.
                 await self._ledger.take_steers()
-                seat = await self.with_tools(seat)
-                step = await (call or self._call)(seat, quest, scribbling)
+                backend = await self.with_tools(backend)
+                step = await (call or self._call)(backend, quest, scribbling)
                 if step.is_final:
                     return step
-                if seat.name not in quest.missed:
+                if backend.name not in quest.missed:
                     self._log_failure(step)
-                quest.ended(seat, step.stopped)
+                quest.ended(backend, step.stopped)
                 if step.is_too_long and makes_room:
                     return step
                 if step.is_refused:
@@ -190,27 +190,29 @@ class ModelCalls:
         if step is not None:
             # That another agent was away does not help the person; that this was refused does.
             return refused or step
-        return ModelStep(stopped=quest.in_vain, seat=seats[0], scribe=self.new_scribe(scribbling))
+        return ModelStep(
+            stopped=quest.in_vain, backend=backends[0], scribe=self.new_scribe(scribbling)
+        )
 
     async def note_window(self, step: ModelStep, *, tokens: int, is_summary: bool = False) -> None:
         """Record that a request was longer than the model's window, the first time, and whenever
         the refusal names another window than before. The window is used from then on."""
-        seat, stopped = step.seat, step.stopped
+        backend, stopped = step.backend, step.stopped
         roster = self._services.roster
         is_first = not is_summary and refusal_of(self._ledger.facts) is None
-        if not is_first and stopped.window in (0, roster.window(seat)):
+        if not is_first and stopped.window in (0, roster.window(backend)):
             return
         exceeded = WindowExceeded(
             turn=self._ledger.turn,
-            agent=seat.name,
-            model=seat.model,
+            agent=backend.name,
+            model=backend.model,
             tokens=stopped.asked or tokens,
             window=stopped.window,
             is_summary=is_summary,
         )
         await self._ledger.append([exceeded])
         if stopped.window:
-            roster.learn([(seat.name, seat.model, stopped.window)])
+            roster.learn([(backend.name, backend.model, stopped.window)])
 
     async def keep(self, step: ModelStep) -> None:
         """Append an answer that asks for tools: its message is final, and the turn continues."""
@@ -289,7 +291,7 @@ class ModelCalls:
         log.warning(
             "agent failed before its first token",
             turn=self._ledger.lease.turn,
-            agent=step.seat.name,
+            agent=step.backend.name,
             reason=step.stopped.reason,
             detail=step.stopped.detail,
         )
@@ -302,18 +304,18 @@ class ModelCalls:
             await self._ledger.tell(text)
             self._services.wakes.publish(Topic.OUTBOX)
 
-    async def _prepare(self, seat: Seat) -> Prompted | Stopped:
-        """Return the request for this seat's agent, with room reserved in the budgets, or a
+    async def _prepare(self, backend: Backend) -> Prompted | Stopped:
+        """Return the request for this backend's agent, with room reserved in the budgets, or a
         `Stopped` that says why no call can be made. A repeated call uses the same request as long
         as the turn has no new events."""
-        key = (seat.name, len(self._ledger.events))
+        key = (backend.name, len(self._ledger.events))
         if self.prompted is not None and self._prepared == key:
             return self.prompted
         try:
             prompted = await persist(
                 partial(
                     self._services.prompts.request,
-                    seat,
+                    backend,
                     self.claimed,
                     turn=self._ledger.events,
                     telling=self.claimed.telling,
@@ -323,7 +325,7 @@ class ModelCalls:
         except Corrupt as error:
             return Stopped(reason=StopReason.AGENT_ERROR, detail=error.message)
         refused = await self._services.budgets.reserve(
-            self.claimed, seat.name, prompted.tokens, tariff=seat.tariff, so_far=self.spending
+            self.claimed, backend.name, prompted.tokens, tariff=backend.tariff, so_far=self.spending
         )
         if refused:
             return Stopped(reason=StopReason.BUDGET, detail=refused)
@@ -335,12 +337,14 @@ class ModelCalls:
         self.context_tokens = prompted.tokens
         return prompted
 
-    async def _call(self, seat: Seat, quest: Quest, scribbling: asyncio.TaskGroup) -> ModelStep:
+    async def _call(
+        self, backend: Backend, quest: Quest, scribbling: asyncio.TaskGroup
+    ) -> ModelStep:
         """Make one call to one agent, and collect what it gives until it stops."""
         scribe = self.scribe = self.new_scribe(scribbling)
-        prompted = await self._prepare(seat)
+        prompted = await self._prepare(backend)
         if isinstance(prompted, Stopped):
-            return ModelStep(stopped=prompted, seat=seat, scribe=scribe)
+            return ModelStep(stopped=prompted, backend=backend, scribe=scribe)
         asked = _Asked()
         kept = _Kept()
         known = len(self._ledger.events)
@@ -349,20 +353,20 @@ class ModelCalls:
         # A process that stood still may have lost the turn, and another node then makes this call.
         # Nothing is awaited between the check and the call.
         await self._services.lease.held()
-        async with aclosing(seat.agent.run(prompted.request, self._ledger)) as stream:
+        async with aclosing(backend.agent.run(prompted.request, self._ledger)) as stream:
             async for event in stream:
-                quest.hears(seat, event)
+                quest.hears(backend, event)
                 match event:
                     case AgentText(text=text):
                         scribe.add(measure.text(text))
                     case AgentFile() | AgentActed():
                         scribe = await self._insert(scribe, event, measure, scribbling)
                     case AgentThoughts() | AgentCall():
-                        self._take(event, seat, asked, measure)
+                        self._take(event, backend, asked, measure)
                     case Stopped():
                         stopped = event
                     case _:
-                        await self._note(event, seat, kept)
+                        await self._note(event, backend, kept)
                 if measure.excess:
                     stopped = Stopped(reason=StopReason.ANSWER_EXCEEDED, detail=measure.excess)
                     asked = _Asked()
@@ -371,7 +375,7 @@ class ModelCalls:
         text = await scribe.finish()
         return ModelStep(
             stopped=stopped,
-            seat=seat,
+            backend=backend,
             scribe=scribe,
             text=text,
             calls=tuple(asked.calls),
@@ -384,7 +388,7 @@ class ModelCalls:
     async def _note(
         self,
         event: Thinking | AgentSpent | AgentBegan | AgentPlan | AgentKept | AgentTimed,
-        seat: Seat,
+        backend: Backend,
         kept: "_Kept",
     ) -> None:
         """Take what an agent tells beside its answer."""
@@ -392,7 +396,7 @@ class ModelCalls:
             case Thinking():
                 self._thinks()
             case AgentSpent():
-                self._spent(seat, event)
+                self._spent(backend, event)
             case AgentBegan():
                 self._reports.began(event)
             case AgentPlan():
@@ -403,39 +407,41 @@ class ModelCalls:
                 kept.timings = timings
 
     def _take(
-        self, event: AgentThoughts | AgentCall, seat: Seat, asked: _Asked, measure: Measure
+        self, event: AgentThoughts | AgentCall, backend: Backend, asked: _Asked, measure: Measure
     ) -> None:
         """Take a tool call, or the thoughts that led to the calls."""
         if isinstance(event, AgentThoughts):
             asked.thoughts = event.thoughts
             measure.add(event.thoughts.bodies)
             return
-        asked.calls.append(self._tool_call(seat, event))
+        asked.calls.append(self._tool_call(backend, event))
         measure.add(event.name + event.arguments)
         measure.count_calls(len(asked.calls))
 
-    def _spent(self, seat: Seat, spent: AgentSpent) -> None:
+    def _spent(self, backend: Backend, spent: AgentSpent) -> None:
         """Add the usage that the provider has counted. That of one call also corrects an estimate
         of the context that was too low."""
         usage = spent.usage
-        self.spending.add(usage, seat)
+        self.spending.add(usage, backend)
         counted = usage.input_tokens + usage.output_tokens
         if spent.is_of_one_call:
             self.context_tokens = max(self.context_tokens, counted)
 
-    def _tool_call(self, seat: Seat, call: AgentCall) -> ToolCall:
+    def _tool_call(self, backend: Backend, call: AgentCall) -> ToolCall:
         """Return the call with an id of our own. Every call is found by its id here, and the ids of
         providers repeat between calls."""
         return ToolCall(
             id=CallId(self._services.mint("call")),
             name=call.name,
             arguments=call.arguments,
-            repeat=seat.tools.traits(call.name, call.arguments).repeat,
-            is_callers=self._is_callers(seat, call.name),
+            repeat=backend.tools.traits(call.name, call.arguments).repeat,
+            is_callers=self._is_callers(backend, call.name),
         )
 
-    def _is_callers(self, seat: Seat, name: str) -> bool:
+    def _is_callers(self, backend: Backend, name: str) -> bool:
         """Tell whether a tool was brought by the program that asks. A tool of the caller takes the
         place of the agent's tool with the same name, for this call."""
         queued = self._ledger.queued
-        return bool(queued.tools) and (name in names_in(queued.tools) or not seat.tools.has(name))
+        return bool(queued.tools) and (
+            name in names_in(queued.tools) or not backend.tools.has(name)
+        )

@@ -157,7 +157,7 @@ class TurnPump:
 
     async def _look_for_lost(self) -> None:
         """Put back turns that belong to this node and do not run here. Meanwhile no message gets a
-        seat: its turn would not be among the known ones, and would be put back too."""
+        backend: its turn would not be among the known ones, and would be put back too."""
         # Cleared first: a claim that is lost during this look sets it again, for the next look.
         self._is_unsure = False
         self._is_looking = True
@@ -189,7 +189,7 @@ class TurnPump:
         return FairShares(in_use=self._in_use.copy(), most=self._most)
 
     @contextmanager
-    def seat(self, who: PrincipalId) -> Iterator[bool]:
+    def hold_slot(self, who: PrincipalId) -> Iterator[bool]:
         """Hold a free slot for this person while their message is accepted, and yield whether there
         is one. If so, its turn may be claimed in the same transaction. The drain waits for such
         turns as for running ones."""

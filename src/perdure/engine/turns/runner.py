@@ -41,7 +41,7 @@ from perdure.domain.turn.next_action import (
 from perdure.domain.turn.overflow import lacks_room
 from perdure.domain.turn.stream import Stopped
 from perdure.engine.delivery.surfaces import Surface
-from perdure.engine.models.roster import Seat
+from perdure.engine.models.roster import Backend
 from perdure.engine.turns.beside.model_words import ModelWords
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.model_calls import ModelCalls
@@ -151,35 +151,35 @@ class Runner:
         try:
             async with (
                 time_limit(self._services.limits.turn_timeout_s),
-                self._services.roster.at_work(self._ledger.queued.agent) as seats,
+                self._services.roster.at_work(self._ledger.queued.agent) as backends,
                 asyncio.TaskGroup() as scribbling,
             ):
-                await self._work(seats, scribbling)
+                await self._work(backends, scribbling)
         except TimeoutError:
             limit_s = self._services.limits.turn_timeout_s
             detail = f"the turn took longer than the {limit_s:g} s that [turns] timeout_s allows"
             await self._fail(StopReason.TURN_TIMEOUT, detail)
 
-    async def _work(self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup) -> None:
+    async def _work(self, backends: Sequence[Backend], scribbling: asyncio.TaskGroup) -> None:
         """Do what the turn needs next, until it is settled, waits for an answer, or is cut short
         because the program behind its agent is gone."""
         while not self.is_cut:
             if our_open_calls(self._ledger.facts):
-                seats = [await self._model.with_tools(seats[0]), *seats[1:]]
-                await self._look_at_calls(seats[0])
+                backends = [await self._model.with_tools(backends[0]), *backends[1:]]
+                await self._look_at_calls(backends[0])
             action = next_action(self._ledger.facts, self._known)
             match action:
                 case AskModel() | MakeRoom() | Summarise():
-                    seats = await self._use_model(action, seats, scribbling)
+                    backends = await self._use_model(action, backends, scribbling)
                 case ExpandPrompt(text=text):
-                    await self._expand(text, seats[0])
+                    await self._expand(text, backends[0])
                 case RunCalls(calls=calls):
-                    await self._tools.run(seats[0], calls)
+                    await self._tools.run(backends[0], calls)
                 case AwaitAnswers(questions=questions):
                     await self._ask_people(questions)
                     return
                 case Say() as known:
-                    await self._say(known, seats[0], scribbling)
+                    await self._say(known, backends[0], scribbling)
                     return
                 case Settle() as ending:
                     await self._settle(ending)
@@ -189,15 +189,15 @@ class Runner:
                 case _:
                     assert_never(action)
 
-    async def _look_at_calls(self, seat: Seat) -> None:
+    async def _look_at_calls(self, backend: Backend) -> None:
         """Find out what people must be asked before the open calls may run, or go on."""
-        questions = await self._permissions.questions(seat)
+        questions = await self._permissions.questions(backend)
         self._known = msgspec.structs.replace(self._known, questions=questions)
 
-    async def _expand(self, text: str, seat: Seat) -> None:
+    async def _expand(self, text: str, backend: Backend) -> None:
         """Fetch the text of the prompt that the message names. Once it is stored, no attempt
         fetches it again, so every request of the turn tells the same."""
-        prompts, found = seat.prompts, NO_PROMPT
+        prompts, found = backend.prompts, NO_PROMPT
         if prompts is not None:
             found = await prompts.expand(text, self._claimed.principal)
         if found.text:
@@ -217,41 +217,43 @@ class Runner:
     async def _use_model(
         self,
         action: AskModel | MakeRoom | Summarise,
-        seats: Sequence[Seat],
+        backends: Sequence[Backend],
         scribbling: asyncio.TaskGroup,
-    ) -> Sequence[Seat]:
-        """Do what needs a model. Returns the seats for the next model call."""
+    ) -> Sequence[Backend]:
+        """Do what needs a model. Returns the backends for the next model call."""
         match action:
             case AskModel():
-                return await self._ask(seats, scribbling)
+                return await self._ask(backends, scribbling)
             case MakeRoom():
-                return await self._make_room(seats, scribbling)
+                return await self._make_room(backends, scribbling)
             case Summarise():
-                await self._summarise(seats, scribbling)
-                return seats
+                await self._summarise(backends, scribbling)
+                return backends
             case _:
                 assert_never(action)
 
-    async def _ask(self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup) -> Sequence[Seat]:
-        """Make one model call. Returns the seats for the next one: if the answer asks for tools,
-        only the seat that has answered."""
+    async def _ask(
+        self, backends: Sequence[Backend], scribbling: asyncio.TaskGroup
+    ) -> Sequence[Backend]:
+        """Make one model call. Returns the backends for the next one: if the answer asks for tools,
+        only the backend that has answered."""
         await self._ledger.take_steers()
-        step = await self._model.ask(seats, scribbling)
+        step = await self._model.ask(backends, scribbling)
         if step.stopped.interruption is not None:
             log.warning("agent was lost", turn=self._lease.turn, detail=step.stopped.detail)
             self.is_cut = await self._interrupt(step.stopped.interruption, NodeRequest.NOTHING)
-            return seats
+            return backends
         if asks_for_our_tools(step.stopped.reason, step.calls):
             await self._model.keep(step)
-            return [step.seat]
+            return [step.backend]
         if step.is_too_long:
             await self._model.note_window(step, tokens=self._model.context_tokens)
             if lacks_room(self._ledger.facts):
-                others = len(seats) > 1
+                others = len(backends) > 1
                 self._known = msgspec.structs.replace(self._known, has_others=others)
-                return self._fresh(seats)
+                return self._fresh(backends)
         self._hear(step)
-        return seats
+        return backends
 
     def _hear(self, step: ModelStep) -> None:
         """Note that the turn ends with this model call."""
@@ -262,37 +264,37 @@ class Runner:
         )
         self._known = msgspec.structs.replace(self._known, heard=heard)
 
-    def _fresh(self, seats: Sequence[Seat]) -> Sequence[Seat]:
-        """Return the seats with the windows that are known by now."""
-        return [self._services.roster.fresh(seat) for seat in seats]
+    def _fresh(self, backends: Sequence[Backend]) -> Sequence[Backend]:
+        """Return the backends with the windows that are known by now."""
+        return [self._services.roster.fresh(backend) for backend in backends]
 
     async def _make_room(
-        self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup
-    ) -> Sequence[Seat]:
+        self, backends: Sequence[Backend], scribbling: asyncio.TaskGroup
+    ) -> Sequence[Backend]:
         """Make the turn's request shorter. From then on the turn is told as the summary says."""
         making = MakingRoom(
             self._services, self._claimed, self._ledger, self._model, scribbling=scribbling
         )
-        self._claimed = self._model.claimed = await making.make(seats)
-        return self._fresh(seats)
+        self._claimed = self._model.claimed = await making.make(backends)
+        return self._fresh(backends)
 
-    async def _summarise(self, seats: Sequence[Seat], scribbling: asyncio.TaskGroup) -> None:
+    async def _summarise(self, backends: Sequence[Backend], scribbling: asyncio.TaskGroup) -> None:
         """Write the summary that this errand was ordered for."""
         queued = self._ledger.queued
         summarising = Summarising(self._services, self._claimed, self._model, scribbling=scribbling)
         async with AsyncExitStack() as stack:
             if queued.stand_in:
                 at_work = self._services.roster.at_work(queued.stand_in)
-                seats = [*seats, *(await stack.enter_async_context(at_work))]
-            task = await summarising.ordered(queued, seats)
-            self._hear(await summarising.write(task, seats))
+                backends = [*backends, *(await stack.enter_async_context(at_work))]
+            task = await summarising.ordered(queued, backends)
+            self._hear(await summarising.write(task, backends))
 
-    async def _say(self, known: Say, seat: Seat, scribbling: asyncio.TaskGroup) -> None:
+    async def _say(self, known: Say, backend: Backend, scribbling: asyncio.TaskGroup) -> None:
         """Settle the turn with a text that is known already: an errand's result, or a message that
         was sent from elsewhere."""
         self._last = ModelStep(
             stopped=Stopped(reason=known.reason),
-            seat=seat,
+            backend=backend,
             scribe=self._model.new_scribe(scribbling),
             text=known.text,
         )
@@ -305,7 +307,7 @@ class Runner:
         if self._last is not None:
             settlement = self._last.settlement(ending, self._ledger.queued, usage)
             settlement = await leaving_out(settlement, self._last, self._ledger)
-            await self._commit(settlement, self._last.seat)
+            await self._commit(settlement, self._last.backend)
             return
         scribe = self._model.scribe
         text = await scribe.finish() if scribe else ""
@@ -335,7 +337,7 @@ class Runner:
         except Fenced:
             log.info("turn was taken from us", turn=self._lease.turn)
 
-    async def _commit(self, settlement: Settlement, seat: Seat | None) -> None:
+    async def _commit(self, settlement: Settlement, backend: Backend | None) -> None:
         """Settle the turn with its reply, in one transaction, then do what follows from it."""
         queued = self._ledger.queued
         is_errand = queued.kind.is_errand
@@ -370,12 +372,12 @@ class Runner:
         await self._services.alarm.turn_is_over(self._claimed, final, audience)
         if queued.kind is TurnKind.STICKER:
             self._services.wakes.publish(Topic.FETCHES)  # turns wait for its description
-        if seat is None or is_errand:
+        if backend is None or is_errand:
             return
-        await self._services.prompts.settled(seat, self._claimed, turn=self._ledger.events)
+        await self._services.prompts.settled(backend, self._claimed, turn=self._ledger.events)
         await self._services.afterwards.turn_is_over(
             self._claimed,
-            seat,
+            backend,
             queued=queued,
             outcome=final.outcome,
             context_tokens=final.context_tokens,

@@ -19,7 +19,7 @@ from perdure.domain.prompt.bounds import AnswerRoom, Bounds, utf8_size
 from perdure.domain.prompt.refusals import Refusal
 from perdure.domain.turn.next_action import Settle
 from perdure.domain.turn.stream import Stopped
-from perdure.engine.models.roster import Seat
+from perdure.engine.models.roster import Backend
 from perdure.engine.turns.scribe import Scribe
 from perdure.ports.turns.turns import Settlement
 
@@ -43,7 +43,7 @@ class ModelStep(msgspec.Struct, kw_only=True):
     the journal holds already."""
 
     stopped: Stopped
-    seat: Seat
+    backend: Backend
     scribe: Scribe
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -76,11 +76,11 @@ class ModelStep(msgspec.Struct, kw_only=True):
         """Return the refusal of what was asked, or None if the call ended in another way."""
         stopped = self.stopped
         refusal = Refusal(
-            agent=self.seat.name,
+            agent=self.backend.name,
             is_about_content=self.is_refused,
             status=stopped.status if stopped.reason is StopReason.PROVIDER_REJECTED else 0,
             refused=stopped.refused,
-            has_vision=self.seat.has_vision,
+            has_vision=self.backend.has_vision,
         )
         return refusal if refusal.is_about_content or refusal.is_unexplained else None
 
@@ -103,7 +103,7 @@ class ModelStep(msgspec.Struct, kw_only=True):
             outcome=ending.outcome,
             reason=ending.reason,
             detail=ending.detail,
-            agent=self.seat.name,
+            agent=self.backend.name,
             origin=TurnKind.SENT if queued.kind == TurnKind.SENT else "",
             usage=usage,
             message=self.scribe.message,

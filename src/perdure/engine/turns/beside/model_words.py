@@ -21,7 +21,7 @@ from perdure.domain.prompt.bounds import AnswerRoom, Bounds
 from perdure.domain.prompt.prompt import ModelRequest, tokens_of_messages
 from perdure.domain.prompt.tokens import tokens_of
 from perdure.domain.turn.stream import Stopped
-from perdure.engine.models.roster import Seat
+from perdure.engine.models.roster import Backend
 from perdure.engine.turns.beside.plain_answers import plain_answer
 from perdure.engine.turns.model_calls import ModelCalls
 from perdure.engine.turns.runner_services import RunnerServices
@@ -46,7 +46,7 @@ class ModelWords:
         services: RunnerServices,
         claimed: Claimed,
         calls: ModelCalls,
-        seat: Seat,
+        backend: Backend,
         call: ToolCall,
         *,
         line: asyncio.Lock,
@@ -54,7 +54,7 @@ class ModelWords:
         self._services = services
         self._claimed = claimed
         self._calls = calls
-        self._seat = seat
+        self._backend = backend
         self._call = call
         self._line = line
         self._asked = 0
@@ -67,7 +67,7 @@ class ModelWords:
         self._asked += 1
         if self._asked > ASKS_MAX:
             raise Rejected(f"one call may ask the model {ASKS_MAX} times")
-        if self._seat.kind in _OF_ONE_ANSWER:
+        if self._backend.kind in _OF_ONE_ANSWER:
             raise Rejected("the agent of this call is a program that answers no such questions")
         # The task is that of the asker, who knows nothing of turns; `end` reaches it here.
         scope = asyncio.timeout(None)
@@ -98,20 +98,20 @@ class ModelWords:
     async def _ask(self, asked: WordsAsked) -> WordsGiven:
         if self._is_over:
             raise Rejected(_OVER)
-        seat, calls = self._seat, self._calls
+        backend, calls = self._backend, self._calls
         tokens_max = min(asked.tokens_max, OUTPUT_ALLOWANCE)
         request = ModelRequest(
             instructions=asked.instructions,
             prefix=b"",
             messages=asked.messages,
-            options=seat.fitting(Options(max_tokens=tokens_max, stop=asked.stop)),
+            options=backend.fitting(Options(max_tokens=tokens_max, stop=asked.stop)),
             room=_ROOM,
         )
         tokens = tokens_of_messages(asked.messages) + tokens_of(asked.instructions)
-        if tokens + tokens_max > seat.context_tokens:
+        if tokens + tokens_max > backend.context_tokens:
             raise Rejected("this is too long for the model")
         refused = await self._services.budgets.reserve(
-            self._claimed, seat.name, tokens, tariff=seat.tariff, so_far=calls.spending
+            self._claimed, backend.name, tokens, tariff=backend.tariff, so_far=calls.spending
         )
         if refused:
             log.info("a tool could not ask the model", call=self._call.id, why=refused)
@@ -122,23 +122,23 @@ class ModelWords:
             log.info("a tool got no words", call=self._call.id, why=stopped.detail)
             raise Rejected("the model gave no answer")
         is_cut = stopped.reason is StopReason.LENGTH
-        return WordsGiven(text=text, model=seat.model or seat.name, is_cut=is_cut)
+        return WordsGiven(text=text, model=backend.model or backend.name, is_cut=is_cut)
 
     async def _answer(self, request: ModelRequest) -> tuple[Stopped, str]:
         """Ask until there is an answer, as patiently as for the turn's own."""
-        seat = self._seat
+        backend = self._backend
         reaching = self._services.reaching
         # Not the turn's own visitor: what is cut off here may end after its next call has begun.
         visitor = reaching.places.visitor(self._claimed.principal)
-        quest = reaching.quest([seat], _tell_nobody, visitor)
+        quest = reaching.quest([backend], _tell_nobody, visitor)
         try:
             while await quest.next() is not None:
                 stopped, text = await plain_answer(
-                    self._services, self._calls, seat, request, quest
+                    self._services, self._calls, backend, request, quest
                 )
                 if text or stopped.reason.is_finish:
                     return stopped, text
-                quest.ended(seat, stopped)
+                quest.ended(backend, stopped)
         finally:
             quest.over()
         return quest.in_vain, ""

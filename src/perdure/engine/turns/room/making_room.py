@@ -28,7 +28,7 @@ from perdure.domain.turn.overflow import NOTHING_OLDER, limit_of, refusal_of, ro
 from perdure.engine.foundation.persist import persist
 from perdure.engine.models.prompts import CHAIN_MAX
 from perdure.engine.models.reaching import TELL_AFTER_S
-from perdure.engine.models.roster import Seat
+from perdure.engine.models.roster import Backend
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.model_calls import ModelCalls
 from perdure.engine.turns.room.summarising import SUMMARY_SHARE, Summarising, ToSummarise
@@ -64,13 +64,13 @@ class MakingRoom:
         self._scribbling = scribbling
         self._summarising = Summarising(services, claimed, calls, scribbling=scribbling)
 
-    async def make(self, seats: Sequence[Seat]) -> Claimed:
+    async def make(self, backends: Sequence[Backend]) -> Claimed:
         """Make room, and record what came of it. Returns the turn as it is told from now on."""
         refused = refusal_of(self._ledger.facts)
         assert refused is not None
-        seat = next((each for each in seats if each.name == refused.agent), seats[0])
+        backend = next((each for each in backends if each.name == refused.agent), backends[0])
         async with self._told_if_long():
-            made = await self._made(refused, seat)
+            made = await self._made(refused, backend)
         await self._ledger.make_room(made)
         sought = room_sought(self._ledger.facts)
         assert sought is not None
@@ -81,13 +81,13 @@ class MakingRoom:
             return self._claimed
         return msgspec.structs.replace(self._claimed, view=sought.compaction)
 
-    async def _made(self, refused: WindowExceeded, seat: Seat) -> RoomMade:
+    async def _made(self, refused: WindowExceeded, backend: Backend) -> RoomMade:
         """Return a summary of the older turns, or why there is none."""
         if self._ledger.queued.kind.is_errand:
             return RoomMade()
         limit = limit_of(refused)
         chain = await self._chain()
-        last = self._chosen(chain, seat, limit) if chain else None
+        last = self._chosen(chain, backend, limit) if chain else None
         if last is None:
             # Now that the window is known, less room is kept for the answer, and it may fit.
             return RoomMade(problem="" if refused.tokens < limit else NOTHING_OLDER)
@@ -97,10 +97,10 @@ class MakingRoom:
         before = self._calls.spending.cost
         async with AsyncExitStack() as stack:
             at_work = self._services.roster.at_work
-            writers = [seat]
-            if seat.compact_agent:
-                first, *_ = await stack.enter_async_context(at_work(seat.compact_agent))
-                writers = [first, seat]
+            writers = [backend]
+            if backend.compact_agent:
+                first, *_ = await stack.enter_async_context(at_work(backend.compact_agent))
+                writers = [first, backend]
             step = await self._summarising.write(task, writers)
         cost = self._calls.spending.cost - before
         problem, detail = _problem(step)
@@ -121,10 +121,10 @@ class MakingRoom:
         read = partial(self._services.conversations.window, parent, limit=CHAIN_MAX)
         return await persist(read, clock=self._services.clock)
 
-    def _chosen(self, chain: list[list[Recorded]], seat: Seat, limit: int) -> TurnId | None:
+    def _chosen(self, chain: list[list[Recorded]], backend: Backend, limit: int) -> TurnId | None:
         """Return the turn up to which everything is to be summarised, so that what is left, the
         summary and the turn itself fit into the limit."""
-        own = tokens_of(seat.instructions) + tokens_of_messages(messages_of(self._ledger.events))
+        own = tokens_of(backend.instructions) + tokens_of_messages(messages_of(self._ledger.events))
         left = int(limit * (1 - KEEP_SHARE - SUMMARY_SHARE)) - own
         history = tokens_of_messages(each for turn in chain for each in messages_of(turn))
         return divided_at(

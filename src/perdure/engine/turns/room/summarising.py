@@ -36,7 +36,7 @@ from perdure.domain.turn.stream import Stopped
 from perdure.engine.foundation.persist import persist
 from perdure.engine.models.prompts import READABLE_SHARE
 from perdure.engine.models.reaching import Quest
-from perdure.engine.models.roster import Seat
+from perdure.engine.models.roster import Backend
 from perdure.engine.turns.beside.plain_answers import plain_answer
 from perdure.engine.turns.model_calls import ModelCalls
 from perdure.engine.turns.runner_services import RunnerServices
@@ -55,7 +55,7 @@ _PORTION_MIN: Final = 100
 _REFUSED_MAX: Final = 20
 
 # Makes the request for an agent, and says about how many tokens it has.
-MakeRequest = Callable[[Seat], Awaitable[tuple[ModelRequest, int]]]
+MakeRequest = Callable[[Backend], Awaitable[tuple[ModelRequest, int]]]
 
 
 class ToSummarise(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,26 +86,26 @@ class Summarising:
         self._scribbling = scribbling
         self._tokens = 0  # of the newest request
 
-    async def ordered(self, queued: TurnQueued, seats: Sequence[Seat]) -> ToSummarise:
+    async def ordered(self, queued: TurnQueued, backends: Sequence[Backend]) -> ToSummarise:
         """Return the task of an errand that was ordered for a summary."""
         upto, clock = self._claimed.parent, self._services.clock
         assert upto is not None, "a summary is ordered for turns"
         prompts = self._services.prompts
-        count = partial(prompts.tokens_before, seats[0], self._claimed)
-        fits = await persist(count, clock=clock) <= seats[0].context_tokens * READABLE_SHARE
+        count = partial(prompts.tokens_before, backends[0], self._claimed)
+        fits = await persist(count, clock=clock) <= backends[0].context_tokens * READABLE_SHARE
         return ToSummarise(
             messages=partial(persist, partial(prompts.told, upto), clock=clock),
             focus=queued.text,
             whole=self._whole if fits else None,
-            window=min(seat.context_tokens for seat in seats),
+            window=min(backend.context_tokens for backend in backends),
         )
 
-    async def _whole(self, seat: Seat) -> tuple[ModelRequest, int]:
+    async def _whole(self, backend: Backend) -> tuple[ModelRequest, int]:
         """Make a request as for any other turn, which begins like those of the conversation."""
         prompted = await persist(
             partial(
                 self._services.prompts.request,
-                seat,
+                backend,
                 self._claimed,
                 turn=self._calls.work.events,
                 telling=self._claimed.telling,
@@ -115,13 +115,13 @@ class Summarising:
         self._calls.prompted = prompted
         return prompted.request, prompted.tokens
 
-    async def write(self, task: ToSummarise, seats: Sequence[Seat]) -> ModelStep:
+    async def write(self, task: ToSummarise, backends: Sequence[Backend]) -> ModelStep:
         """Return the call that ended the summary, with the whole summary as its text; or, if no
         agent has written one, the call that failed last."""
-        rest = list({seat.name: seat for seat in seats}.values())
+        rest = list({backend.name: backend for backend in backends}.values())
         while True:
             step = await self._try(task, rest)
-            rest = [seat for seat in rest if seat.name != step.seat.name]
+            rest = [backend for backend in rest if backend.name != step.backend.name]
             # If nobody has said anything, all of them were asked.
             is_silent = not step.has_spoken and not step.stopped.reason.is_finish
             is_over = step.stopped.reason is StopReason.BUDGET or (
@@ -130,22 +130,22 @@ class Summarising:
             if _is_done(step) or is_over or not rest:
                 return step
 
-    async def _try(self, task: ToSummarise, seats: Sequence[Seat]) -> ModelStep:
+    async def _try(self, task: ToSummarise, backends: Sequence[Backend]) -> ModelStep:
         if task.whole is not None:
-            step = await self._ask(seats, task.whole)
+            step = await self._ask(backends, task.whole)
             if not step.is_too_long and not step.is_refused:
                 return step
-            others = [seat for seat in seats if seat.name != step.seat.name]
-            seats = [self._services.roster.fresh(step.seat), *others]
-        return await self._in_portions(task, seats)
+            others = [backend for backend in backends if backend.name != step.backend.name]
+            backends = [self._services.roster.fresh(step.backend), *others]
+        return await self._in_portions(task, backends)
 
-    async def _in_portions(self, task: ToSummarise, seats: Sequence[Seat]) -> ModelStep:
+    async def _in_portions(self, task: ToSummarise, backends: Sequence[Backend]) -> ModelStep:
         """Write the summary of one portion after another, each with the summary so far. A portion
         that is too long for the model is divided again, and so is one that its server refuses: as
         little as possible is left out of the summary."""
-        size = int(min(task.window, seats[0].context_tokens) * PORTION_SHARE)
+        size = int(min(task.window, backends[0].context_tokens) * PORTION_SHARE)
         # A summary that is as long as a portion leaves no room for the turns after it.
-        limit = int(self._window(task, seats) * SUMMARY_SHARE)
+        limit = int(self._window(task, backends) * SUMMARY_SHARE)
         messages = shortened(await task.messages(), tokens_max=max(size, 1) * PORTIONS_MAX)
         text, told, so_far = told_in_words(messages), 0, ""
         step: ModelStep | None = None
@@ -155,7 +155,7 @@ class Summarising:
             room = min(max(size - tokens_of(so_far), size // 3, 1), part)
             portion = next(portions(text[told:], tokens_max=room), "")
             make = partial(self._portion, so_far, portion, task.focus, min(limit, size))
-            step = await self._ask(seats, make)
+            step = await self._ask(backends, make)
             if step.is_too_long:
                 size = self._smaller(size, tokens_of(portion), step)
                 so_far = beginning(so_far, tokens_max=size // 2)
@@ -176,13 +176,13 @@ class Summarising:
         if done is None:
             return step
         step = msgspec.structs.replace(done, text=so_far)
-        limit = int(self._window(task, seats) * SUMMARY_SHARE)
+        limit = int(self._window(task, backends) * SUMMARY_SHARE)
         step.text = beginning(step.text, tokens_max=min(limit, size))
         return step
 
-    def _window(self, task: ToSummarise, seats: Sequence[Seat]) -> int:
+    def _window(self, task: ToSummarise, backends: Sequence[Backend]) -> int:
         """Return the smallest window that the summary must fit into, as far as it is known."""
-        known = (self._services.roster.fresh(seat).context_tokens for seat in seats)
+        known = (self._services.roster.fresh(backend).context_tokens for backend in backends)
         return min(task.window, *known)
 
     def _smaller(self, size: int, portion: int, step: ModelStep) -> int:
@@ -192,7 +192,7 @@ class Summarising:
         return min(half, named) if named else half
 
     async def _portion(
-        self, so_far: str, portion: str, focus: str, tokens_max: int, seat: Seat
+        self, so_far: str, portion: str, focus: str, tokens_max: int, backend: Backend
     ) -> tuple[ModelRequest, int]:
         before = [TextBlock(background(so_far))] if so_far else []
         words = [TextBlock(focus)] if focus.strip() else []
@@ -204,38 +204,42 @@ class Summarising:
             instructions="",
             prefix=b"",
             messages=(asked,),
-            options=seat.fitting(NONE),
+            options=backend.fitting(NONE),
             purpose=TurnKind.SUMMARY,
         )
         return request, tokens_of_messages([asked])
 
-    async def _ask(self, seats: Sequence[Seat], make: MakeRequest) -> ModelStep:
+    async def _ask(self, backends: Sequence[Backend], make: MakeRequest) -> ModelStep:
         """Make one call. A window that a refusal names is remembered."""
         listen = partial(self._listen, make)
-        step = await self._calls.ask(seats, self._scribbling, call=listen)
+        step = await self._calls.ask(backends, self._scribbling, call=listen)
         if step.is_too_long:
             await self._calls.note_window(step, tokens=self._tokens, is_summary=True)
         return step
 
     async def _listen(
-        self, make: MakeRequest, seat: Seat, quest: Quest, scribbling: asyncio.TaskGroup
+        self, make: MakeRequest, backend: Backend, quest: Quest, scribbling: asyncio.TaskGroup
     ) -> ModelStep:
         """Make one call to one agent, and collect its text."""
         scribe = self._calls.new_scribe(scribbling)
-        request = await self._prepare(make, seat)
+        request = await self._prepare(make, backend)
         if isinstance(request, Stopped):
-            return ModelStep(stopped=request, seat=seat, scribe=scribe)
-        stopped, text = await plain_answer(self._services, self._calls, seat, request, quest)
-        return ModelStep(stopped=stopped, seat=seat, scribe=scribe, text=text)
+            return ModelStep(stopped=request, backend=backend, scribe=scribe)
+        stopped, text = await plain_answer(self._services, self._calls, backend, request, quest)
+        return ModelStep(stopped=stopped, backend=backend, scribe=scribe, text=text)
 
-    async def _prepare(self, make: MakeRequest, seat: Seat) -> ModelRequest | Stopped:
+    async def _prepare(self, make: MakeRequest, backend: Backend) -> ModelRequest | Stopped:
         """Return the request, with room reserved in the budgets, or why no call can be made."""
         try:
-            request, self._tokens = await make(seat)
+            request, self._tokens = await make(backend)
         except Corrupt as error:
             return Stopped(reason=StopReason.AGENT_ERROR, detail=error.message)
         refused = await self._services.budgets.reserve(
-            self._claimed, seat.name, self._tokens, tariff=seat.tariff, so_far=self._calls.spending
+            self._claimed,
+            backend.name,
+            self._tokens,
+            tariff=backend.tariff,
+            so_far=self._calls.spending,
         )
         return Stopped(reason=StopReason.BUDGET, detail=refused) if refused else request
 

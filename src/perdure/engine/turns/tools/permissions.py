@@ -31,7 +31,7 @@ from perdure.domain.tools.traits import CallTraits, frozen_digest
 from perdure.domain.turn.next_action import our_open_calls
 from perdure.domain.turn.recovery import may_have_happened
 from perdure.engine.foundation.persist import persist
-from perdure.engine.models.roster import Seat
+from perdure.engine.models.roster import Backend
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.runner_services import RunnerServices
 from perdure.ports.turns.tools import ToolCaller, ToolQuestion, ToolReply
@@ -93,12 +93,12 @@ class Permissions:
         """Return the verdict about a call that `questions` has looked at."""
         return self._verdicts[call.id]
 
-    async def questions(self, seat: Seat) -> tuple[AnswerAwaited, ...]:
+    async def questions(self, backend: Backend) -> tuple[AnswerAwaited, ...]:
         """Decide about the open calls of the turn, and return what people must be asked."""
         events = self._ledger.facts
         for call in our_open_calls(events):
             if call.id not in self._verdicts:
-                self._verdicts[call.id] = await self._decide(seat, call, events)
+                self._verdicts[call.id] = await self._decide(backend, call, events)
         self._bound()
         verdicts = [self._verdicts[call.id] for call in our_open_calls(events)]
         return tuple(each.question for each in verdicts if isinstance(each, Ask))
@@ -131,11 +131,11 @@ class Permissions:
         self._verdicts[call.id] = Ask(question=midway)
         return True
 
-    async def is_as_asked(self, seat: Seat, call: ToolCall, digest: str) -> bool:
+    async def is_as_asked(self, backend: Backend, call: ToolCall, digest: str) -> bool:
         """Tell whether a call is still the one that a person has approved: the tool, and what the
         call works on, have not changed."""
-        traits = seat.tools.traits(call.name, call.arguments)
-        outlook = await seat.tools.outlook(call, self.caller())
+        traits = backend.tools.traits(call.name, call.arguments)
+        outlook = await backend.tools.outlook(call, self.caller())
         return frozen_digest(call.name, call.arguments, traits, outlook) == digest
 
     def caller(self) -> ToolCaller:
@@ -156,20 +156,22 @@ class Permissions:
         kind = self._ledger.queued.kind
         return kind in (TurnKind.MESSAGE, TurnKind.CALL) and self._claimed.is_listed
 
-    async def _decide(self, seat: Seat, call: ToolCall, events: Sequence[AnyEvent]) -> Verdict:
+    async def _decide(
+        self, backend: Backend, call: ToolCall, events: Sequence[AnyEvent]
+    ) -> Verdict:
         asked = _asked_about(call, events)
         if asked is not None:
             verdict = _answered(asked, _answers_in(events))
             is_approved = isinstance(verdict, Run) and verdict.digest
-            return (self._denied(seat, call) if is_approved else None) or verdict
-        traits = seat.tools.traits(call.name, call.arguments)
+            return (self._denied(backend, call) if is_approved else None) or verdict
+        traits = backend.tools.traits(call.name, call.arguments)
         if traits.problem:
             # It is not run, because nobody was asked about it: if the tool judged otherwise when it
             # is called, it would do what nobody has allowed.
             return Refuse(text=traits.problem, ending=CallEnding.FAILED)
         if traits.inquiry is not None:
             return self._inquire(call, traits)
-        decision = await self._policy(seat, call, traits)
+        decision = await self._policy(backend, call, traits)
         is_repeated = may_have_happened(call, events)
         if is_repeated and decision.do is Do.ALLOW:
             return Unknown()
@@ -179,28 +181,30 @@ class Permissions:
             case Do.DENY:
                 return _denial(decision.why)
             case Do.ASK if self._can_ask:
-                return await self._question(seat, call, traits, decision, is_repeated=is_repeated)
+                return await self._question(
+                    backend, call, traits, decision, is_repeated=is_repeated
+                )
             case Do.ASK:
                 return Refuse(text=refused_text("nobody", kind=QuestionKind.APPROVAL))
 
-    def _denied(self, seat: Seat, call: ToolCall) -> Refuse | None:
+    def _denied(self, backend: Backend, call: ToolCall) -> Refuse | None:
         """Return the refusal of a call that a rule denies by now, although a person has allowed it,
         or None. The rule may have been added while the question was open."""
         decision = decision_about(
-            seat.tools.traits(call.name, call.arguments),
-            seat.policy,
+            backend.tools.traits(call.name, call.arguments),
+            backend.policy,
             arguments=call.arguments,
             session=self._ledger.session,
             now_ms=self._services.clock.now_ms(),
         )
         return _denial(decision.why) if decision.do is Do.DENY else None
 
-    async def _policy(self, seat: Seat, call: ToolCall, traits: CallTraits) -> Decision:
+    async def _policy(self, backend: Backend, call: ToolCall, traits: CallTraits) -> Decision:
         """Return what the policy says of a call. Grants are read only if they may change that."""
         ask = partial(
             decision_about,
             traits,
-            seat.policy,
+            backend.policy,
             arguments=call.arguments,
             session=self._ledger.session,
             now_ms=self._services.clock.now_ms(),
@@ -244,7 +248,7 @@ class Permissions:
 
     async def _question(
         self,
-        seat: Seat,
+        backend: Backend,
         call: ToolCall,
         traits: CallTraits,
         decision: Decision,
@@ -253,7 +257,7 @@ class Permissions:
     ) -> Ask | Refuse:
         """Return the question whether a call may run. A call that cannot work is refused at once:
         if it ran, it could work by then, and nobody would have been asked."""
-        outlook = await seat.tools.outlook(call, self.caller())
+        outlook = await backend.tools.outlook(call, self.caller())
         if outlook.problem:
             return Refuse(text=f"The call was not run: {outlook.problem}")
         question, offer = self._new_id(), decision.offer

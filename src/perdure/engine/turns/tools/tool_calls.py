@@ -34,7 +34,7 @@ from perdure.domain.turn.recovery import closed
 from perdure.domain.turn.stream import AgentFile
 from perdure.domain.turn.watching import ToolProgress
 from perdure.engine.foundation.persist import persist
-from perdure.engine.models.roster import Seat
+from perdure.engine.models.roster import Backend
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.runner_services import RunnerServices
 from perdure.engine.turns.tools.permissions import Answer, Ask, Permissions, Refuse, Run, Unknown
@@ -81,7 +81,7 @@ class ToolCalls:
         ledger: Ledger,
         permissions: Permissions,
         *,
-        words: Callable[[Seat, ToolCall], "CallWords"],
+        words: Callable[[Backend, ToolCall], "CallWords"],
         is_ending: Callable[[], bool],
     ) -> None:
         """Set up the calls. `words` lets a call ask the model of an agent, and `is_ending` tells
@@ -93,10 +93,10 @@ class ToolCalls:
         self._permissions = permissions
         self._words = words
 
-    async def run(self, seat: Seat, calls: Sequence[ToolCall]) -> None:
+    async def run(self, backend: Backend, calls: Sequence[ToolCall]) -> None:
         """End these calls, each by running it or as its verdict says, and store their results."""
         for batch in _batches(calls):
-            known = {call.id: await self._without_running(seat, call) for call in batch}
+            known = {call.id: await self._without_running(backend, call) for call in batch}
             to_run = [call for call in batch if known[call.id] is None]
             started = started_calls(self._ledger.facts)
             # Stored before the calls run: if the process dies from here on, the next attempt knows
@@ -105,12 +105,12 @@ class ToolCalls:
             if begun:
                 await self._ledger.append(begun)
             works = {
-                call.id: _Work(self._services, self._ledger, call, self._words(seat, call))
+                call.id: _Work(self._services, self._ledger, call, self._words(backend, call))
                 for call in to_run
             }
             try:
                 for work in works.values():
-                    work.begin(seat, self._permissions)
+                    work.begin(backend, self._permissions)
                 await self._store(batch, known, works)
             finally:
                 for work in works.values():
@@ -158,12 +158,12 @@ class ToolCalls:
         why = verdict.why if isinstance(verdict, Run) else ""
         return ToolStarted(turn=self._ledger.turn, call=call.id, why=why)
 
-    async def _without_running(self, seat: Seat, call: ToolCall) -> ToolFinished | None:
+    async def _without_running(self, backend: Backend, call: ToolCall) -> ToolFinished | None:
         """Return the result of a call that does not run, or None if it runs."""
         verdict = self._permissions.of(call)
         match verdict:
             case Run(digest=digest):
-                if not digest or await self._permissions.is_as_asked(seat, call, digest):
+                if not digest or await self._permissions.is_as_asked(backend, call, digest):
                     return None
                 text = refused_text("changed", kind=QuestionKind.APPROVAL)
                 return self._ended(call, CallEnding.DENIED, text)
@@ -237,17 +237,17 @@ class _Work:
     def is_over(self) -> bool:
         return self._result is not None
 
-    def begin(self, seat: Seat, permissions: Permissions) -> None:
+    def begin(self, backend: Backend, permissions: Permissions) -> None:
         """Begin the call."""
-        self._limit_s = seat.tools.time_limit_s(self._call.name)
+        self._limit_s = backend.tools.time_limit_s(self._call.name)
         verdict = permissions.of(self._call)
         reply = verdict.reply if isinstance(verdict, Run) else None
         caller = msgspec.structs.replace(
             permissions.caller(), report=self._report, reply=reply, ask_model=self._words.ask
         )
-        traits = seat.tools.traits(self._call.name, self._call.arguments)
+        traits = backend.tools.traits(self._call.name, self._call.arguments)
         self._may_finish = self._call.repeat is Repeat.ONCE and not traits.ends_with_turn
-        run = self._run(seat.tools, caller)
+        run = self._run(backend.tools, caller)
         self._task = self._services.start(run, name=f"tool {self._call.name}")
 
     async def _run(self, tools: Tools, caller: ToolCaller) -> None:

@@ -87,7 +87,8 @@ class ServerPrompts:
         return [prompt for name in self._names for prompt in self._known(name)]
 
     def _known(self, name: str) -> Iterator[NamedPrompt]:
-        # A new configuration may have taken the server away, while a turn still has its old seat.
+        # A new configuration may have taken the server away, while a turn still has its old
+        # backend.
         with suppress(NotFound):
             yield from (_named(name, each) for each in self._servers.known_prompts(name))
 
