@@ -30,7 +30,7 @@ run: $(SETUP) ## start the gateway; ARGS="--port 0" passes options to `perdure s
 
 test: $(DEV) ## install what the tests need and run the whole suite; ARGS go to pytest
 	@scripts/test-peers
-	$(PYTEST) -n 5 --durations 15 $(ARGS)
+	@scripts/run-tests $(ARGS)
 
 check: $(DEV) ## formatting, lint, types, the import contracts, names, folders and docstrings
 	.venv/bin/ruff format --check .

@@ -120,8 +120,7 @@ async def all_end(supervisor: Supervisor, clock: VirtualClock) -> None:
         async def is_over() -> bool:
             return finished.done()
 
-        left = ", ".join(sorted(task.get_name() for task in asyncio.all_tasks()))
-        await until(is_over, f"the end of every task (there were: {left})", clock)
+        await until(is_over, "the end of every task", clock)
 
 
 def hello(
@@ -173,7 +172,17 @@ async def until(
                 await asyncio.sleep(0.02)
                 clock.advance(0.02)
     except TimeoutError:
-        pytest.fail(f"{what} never happened")
+        pytest.fail(f"{what} never happened; the tasks stand here:\n{where_tasks_stand()}")
+
+
+def where_tasks_stand() -> str:
+    """Return the innermost line of each task that has not ended."""
+    stacks = {task.get_name(): task.get_stack(limit=1) for task in asyncio.all_tasks()}
+    return "\n".join(
+        f"{name}: {frame.f_code.co_filename}:{frame.f_lineno}"
+        for name, frames in stacks.items()
+        for frame in frames
+    )
 
 
 async def record_of(store: Store, accepted: Accepted) -> SessionRecord:
