@@ -29,7 +29,7 @@ from perdure.testkit.peers.mcp.hostile_mcp import HostileMcp
 from perdure.testkit.peers.peer import Site
 from perdure.tools.mcp.servers.reaching import reach
 from perdure.tools.mcp.servers.servers import McpServers
-from perdure.tools.mcp.servers.settings import ServerPatience
+from perdure.tools.mcp.servers.settings import ServerTimings
 from perdure.tools.toolbox import Toolbox
 
 ROUNDS = 500
@@ -83,7 +83,7 @@ async def _ours(configured: McpServer) -> AsyncIterator[Call]:
     children = LaunchedChildren()
     servers = McpServers(clock=SystemClock(), entropy=SystemEntropy())
     reaching = partial(reach, children=children, outgoing=DIRECT)
-    servers.replace([settings_of("bench", configured)], reaching, ServerPatience())
+    servers.replace([settings_of("bench", configured)], reaching, ServerTimings())
     person = PrincipalId("prn_bench")
     caller = ToolCaller(
         principal=person,

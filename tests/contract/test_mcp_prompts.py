@@ -19,11 +19,11 @@ from perdure.testkit.peers.mcp.hostile_mcp import Mischief
 from perdure.tools.mcp.calls.prompts import ServerPrompts
 from perdure.tools.mcp.servers.reaching import reach
 from perdure.tools.mcp.servers.servers import McpServers
-from perdure.tools.mcp.servers.settings import ServerPatience, ServerSettings
+from perdure.tools.mcp.servers.settings import ServerSettings, ServerTimings
 
 ADA = PrincipalId("prn_ada")
 IN_A_WHILE_S = 20
-QUICK = ServerPatience(first_wait_s=15.0, again_wait_s=3.0, connect_s=10.0, answer_s=2.0)
+QUICK = ServerTimings(first_wait_s=15.0, again_wait_s=3.0, connect_s=10.0, answer_s=2.0)
 
 
 class Desk:

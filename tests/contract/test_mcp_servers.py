@@ -32,13 +32,13 @@ from perdure.testkit.peers.mcp.published_mcp import PublishedMcp
 from perdure.tools.mcp.calls.traits import RepeatRule
 from perdure.tools.mcp.servers.reaching import reach
 from perdure.tools.mcp.servers.servers import McpServers
-from perdure.tools.mcp.servers.settings import ServerPatience, ServerSettings
+from perdure.tools.mcp.servers.settings import ServerSettings, ServerTimings
 from perdure.tools.toolbox import Toolbox
 
 ADA, BOB = PrincipalId("prn_ada"), PrincipalId("prn_bob")
 FREELY = (RepeatRule("*", Repeat.PURE),)
 IN_A_WHILE_S = 20
-QUICK = ServerPatience(
+QUICK = ServerTimings(
     first_wait_s=15.0,
     again_wait_s=3.0,
     connect_s=10.0,
@@ -57,8 +57,8 @@ class House:
         self._reach = partial(reach, children=children, outgoing=DIRECT)
         self._calls = 0
 
-    def has(self, *settings: ServerSettings, patience: ServerPatience = QUICK) -> None:
-        self.servers.replace(settings, self._reach, patience)
+    def has(self, *settings: ServerSettings, timings: ServerTimings = QUICK) -> None:
+        self.servers.replace(settings, self._reach, timings)
 
     async def tools(self, person: PrincipalId, *names: str) -> Tools:
         sources = [self.servers.source(name) for name in names or ("peer",)]
@@ -366,8 +366,8 @@ async def test_a_server_that_dies_with_each_call_is_left_alone_for_a_while(
     house: House, hostile: HostileMcp, tmp_path: Path
 ) -> None:
     mischief = Mischief(calls=tmp_path / "calls")
-    patience = ServerPatience(rest_s=60.0)
-    house.has(program(hostile.command(mischief)), patience=patience)
+    timings = ServerTimings(rest_s=60.0)
+    house.has(program(hostile.command(mischief)), timings=timings)
     tools = await house.tools(ADA)
     died = [await house.calls_with(tools, ADA, "peer__die", when="after") for _ in range(6)]
     assert "cannot be used now" in died[-1].text
@@ -393,10 +393,10 @@ async def test_a_server_that_dies_with_each_call_is_left_alone_for_a_while(
 async def test_a_broken_server_costs_its_tools_and_no_turn(
     house: House, hostile: HostileMcp, kind: str, why: str
 ) -> None:
-    patience = ServerPatience(first_wait_s=2.0, again_wait_s=0.5, connect_s=1.5, answer_s=1.0)
+    timings = ServerTimings(first_wait_s=2.0, again_wait_s=0.5, connect_s=1.5, answer_s=1.0)
     broken = program(hostile.command(Mischief(kind)))
     good = ServerSettings(name="good", command=tuple(hostile.command()))
-    house.has(broken, good, patience=patience)
+    house.has(broken, good, timings=timings)
     async with asyncio.timeout(10):
         found = await house.names(ADA, "peer", "good")
     assert "good__echo" in found
@@ -413,8 +413,8 @@ async def test_a_broken_server_costs_its_tools_and_no_turn(
 async def test_only_the_first_turn_waits_long_for_a_server_that_says_nothing(
     house: House, hostile: HostileMcp
 ) -> None:
-    patience = ServerPatience(first_wait_s=2.0, again_wait_s=0.2, connect_s=30.0)
-    house.has(program(hostile.command(Mischief("silent"))), patience=patience)
+    timings = ServerTimings(first_wait_s=2.0, again_wait_s=0.2, connect_s=30.0)
+    house.has(program(hostile.command(Mischief("silent"))), timings=timings)
     took = []
     for person in (ADA, BOB, ADA):
         began = time.monotonic()
@@ -431,8 +431,8 @@ async def test_a_slow_start_is_waited_for_once_and_then_used(
     house: House, hostile: HostileMcp
 ) -> None:
     slow = ["/bin/sh", "-c", 'sleep 1; exec "$@"', "sh", *hostile.command()]
-    patience = ServerPatience(first_wait_s=0.2, again_wait_s=0.1)
-    house.has(program(slow), patience=patience)
+    timings = ServerTimings(first_wait_s=0.2, again_wait_s=0.1)
+    house.has(program(slow), timings=timings)
     async with asyncio.TaskGroup() as tasks:
         looks = [tasks.create_task(house.names(each)) for each in (ADA, BOB)]
     assert [each.result() for each in looks] == [set(), set()]
@@ -454,7 +454,7 @@ async def test_the_pause_after_failures_grows_and_nobody_waits_meanwhile(
 ) -> None:
     starts = tmp_path / "starts"
     script = f"echo x >> {starts}; exit 1"
-    house.has(program(["/bin/sh", "-c", script]), patience=ServerPatience(rest_s=60.0))
+    house.has(program(["/bin/sh", "-c", script]), timings=ServerTimings(rest_s=60.0))
     for _ in range(2):
         assert await house.names() == set()
     began = time.monotonic()
@@ -519,7 +519,7 @@ async def test_equal_lists_keep_their_tools(house: House, hostile: HostileMcp) -
 
 
 async def test_an_idle_link_of_a_person_is_closed(house: House, hostile: HostileMcp) -> None:
-    house.has(program(hostile.command()), patience=ServerPatience(idle_s=0.3))
+    house.has(program(hostile.command()), timings=ServerTimings(idle_s=0.3))
     known = json.loads(await house.says(ADA, "peer__whoami"))
     await until(lambda: house.view().links == 0)
     await until(lambda: not psutil.pid_exists(known["pid"]))
@@ -531,7 +531,7 @@ async def test_an_idle_link_of_a_person_is_closed(house: House, hostile: Hostile
 async def test_the_link_that_rested_longest_makes_room(
     house: House, hostile: HostileMcp, tmp_path: Path
 ) -> None:
-    house.has(program(hostile.command()), patience=ServerPatience(links_max=2))
+    house.has(program(hostile.command()), timings=ServerTimings(links_max=2))
     await house.says(ADA, "peer__note", text="kept")
     await house.says(BOB, "peer__note", text="lost")
     await house.says(ADA, "peer__echo", text="x")
@@ -569,9 +569,9 @@ async def test_a_server_over_http_is_called_and_found_again(
 
 
 async def test_an_idle_link_that_has_died_is_found_out(house: House, hostile: HostileMcp) -> None:
-    patience = ServerPatience(ping_s=0.2, answer_s=1.0)
+    timings = ServerTimings(ping_s=0.2, answer_s=1.0)
     async with hostile.over_http() as server:
-        house.has(address(server.url, is_shared=True), patience=patience)
+        house.has(address(server.url, is_shared=True), timings=timings)
         await house.says(ADA, "peer__echo", text="x")
         await asyncio.sleep(0.7)
         assert house.view().links == 1, "it answers, so it stays"
@@ -746,8 +746,8 @@ async def test_closing_ends_every_process(house: House, hostile: HostileMcp) -> 
 async def test_closing_ends_a_server_that_is_just_being_started(
     house: House, hostile: HostileMcp
 ) -> None:
-    patience = ServerPatience(first_wait_s=0.3, connect_s=30.0)
-    house.has(program(hostile.command(Mischief("silent"))), patience=patience)
+    timings = ServerTimings(first_wait_s=0.3, connect_s=30.0)
+    house.has(program(hostile.command(Mischief("silent"))), timings=timings)
     before = set(psutil.Process().children(recursive=True))
     assert await house.names() == set()
     started = set(psutil.Process().children(recursive=True)) - before

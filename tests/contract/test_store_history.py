@@ -22,7 +22,7 @@ from perdure.domain.journal.events import (
 from perdure.domain.journal.transcript import entries_of, parent_of
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import CallEnding, Repeat
-from perdure.ports.people.access import Letter, PlacedArrival
+from perdure.ports.people.access import DeadLetter, PlacedArrival
 from perdure.ports.records.history import PAGE_BYTES, Page
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import (
@@ -568,7 +568,7 @@ async def test_what_strangers_sent_is_explained_to_operators(
 
 async def test_what_could_not_be_read_is_explained_to_operators(store: Store, ada: Person) -> None:
     where = Address(adapter="chat", account="bot", place="")
-    letter = Letter(
+    letter = DeadLetter(
         address=where, external_id="u9", kind="message", payload="{}", error="no sender"
     )
     await store.access.park(letter)

@@ -10,7 +10,7 @@ from perdure.domain.ids import PartId
 from perdure.domain.journal.records import LETTER
 from perdure.domain.outcomes import Outcome
 from perdure.ports.delivery.outbox import Part
-from perdure.ports.people.access import Letter
+from perdure.ports.people.access import DeadLetter
 from perdure.ports.records.history import Page
 from perdure.ports.turns.turns import Settlement
 from perdure.store.operations.delivery import dead_letters
@@ -172,9 +172,9 @@ async def test_depths_are_counted_by_platform(store: Store, eve: Person) -> None
     assert (await store.diagnostics.counts()).outbox_depths == (("another", 1), (CHAT, 2))
 
 
-def letter(name: str, payload: str = "what came") -> Letter:
+def letter(name: str, payload: str = "what came") -> DeadLetter:
     address = Address(adapter=CHAT, account="bot", place="")
-    return Letter(
+    return DeadLetter(
         address=address, external_id=name, kind="message", payload=payload, error="KeyError"
     )
 

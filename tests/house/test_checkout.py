@@ -20,7 +20,7 @@ def test_checks_do_not_depend_on_what_the_checkout_is_called(tmp_path: Path) -> 
     result = subprocess.run(
         [
             *(checkout / ".venv" / "bin" / "python", "-m", "pytest", "-q", "-k", AFFECTED),
-            *("-p", "no:cacheprovider", "tests/e2e/test_cli.py", "tests/unit/test_presence.py"),
+            *("-p", "no:cacheprovider", "tests/e2e/test_cli.py", "tests/unit/test_node_process.py"),
         ],
         cwd=checkout,
         capture_output=True,

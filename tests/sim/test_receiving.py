@@ -39,7 +39,7 @@ from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.gateway import Health, PlatformView
-from perdure.ports.people.access import CallerStanding, Letter, PlacedArrival
+from perdure.ports.people.access import CallerStanding, DeadLetter, PlacedArrival
 from perdure.ports.platform.adapter import ArrivalReading, Inlet
 from perdure.ports.platform.settings import AdapterSettings
 from perdure.ports.records.history import Page
@@ -1017,7 +1017,7 @@ async def test_a_letter_that_could_not_be_put_aside_is_offered_again(
         async def breaks(update: Update, *, queue_max: int, menu: Menu) -> Reception:
             raise KeyError("a bug of ours")
 
-        async def fails_once(letter: Letter) -> None:
+        async def fails_once(letter: DeadLetter) -> None:
             if failures:
                 raise failures.pop()
             await park(letter)

@@ -38,14 +38,14 @@ from perdure.tools.mcp.calls.forms import DONE
 from perdure.tools.mcp.link import LinkTerms, ListedTool, ServerLink
 from perdure.tools.mcp.servers.reaching import reach
 from perdure.tools.mcp.servers.servers import McpServers
-from perdure.tools.mcp.servers.settings import ServerPatience, ServerSettings
+from perdure.tools.mcp.servers.settings import ServerSettings, ServerTimings
 from perdure.tools.toolbox import Toolbox
 
 pytestmark = pytest.mark.timeout(100)
 ASKING = Setup(asks=True)
 BUTTONS = msgspec.structs.replace(KEY, choices_max=3, can_edit=True)
 NEMESES = [Nemesis.DIE, Nemesis.LOSE_REPLY, Nemesis.REFUSE, Nemesis.PAUSE]
-QUICK = ServerPatience(first_wait_s=10.0, again_wait_s=5.0, rest_s=0.01, rest_max_s=0.01)
+QUICK = ServerTimings(first_wait_s=10.0, again_wait_s=5.0, rest_s=0.01, rest_max_s=0.01)
 NOTE = ("peer__note", '{"text": "paid"}')
 VISIT = ("peer__ask_to_visit", '{"url": "https://example.org/"}')
 

@@ -72,12 +72,12 @@ def test_whoever_leaves_while_it_is_told_is_not_told_again_and_keeps_nobody_from
 
     def once(_: WakeKey) -> None:
         heard.append("once")
-        bus.leave(Topic.LINES, once, key=HERE)
+        bus.stop_listening(Topic.LINES, once, key=HERE)
 
     bus.listen(Topic.LINES, once, key=HERE)
     bus.listen(Topic.LINES, lambda _: heard.append("always"), key=HERE)
     bus.publish(Topic.LINES, HERE)
     bus.publish(Topic.LINES, HERE)
-    bus.leave(Topic.LINES, once, key=HERE)
+    bus.stop_listening(Topic.LINES, once, key=HERE)
 
     assert heard == ["once", "always", "always"]

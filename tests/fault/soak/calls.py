@@ -12,7 +12,13 @@ from itertools import count
 
 import aiohttp
 import msgspec
-from tests.fault.soak.line import AGAIN_S, GONE, PATIENCE_S, Acknowledged, Line
+from tests.fault.soak.persistent_client import (
+    AGAIN_S,
+    GONE,
+    PATIENCE_S,
+    Acknowledged,
+    PersistentClient,
+)
 
 PAUSE_S = (0.3, 3.0)
 # The turn is over without an answer: these errors stay the same however often the call is repeated.
@@ -31,17 +37,17 @@ class Heard(msgspec.Struct, frozen=True):
 class Caller:
     """Makes one call after the other, about half of them in a conversation of this caller's."""
 
-    def __init__(self, line: Line, name: str) -> None:
+    def __init__(self, caller: PersistentClient, name: str) -> None:
         self.acknowledged: list[Acknowledged] = []
         self._answered: list[tuple[dict[str, object], dict[str, str], Heard]] = []
-        self._line = line
-        self._dice = line.dice
+        self._caller = caller
+        self._dice = caller.dice
         self._name = name
         self._numbers = count()
 
     async def call_until(self, over: asyncio.Event) -> None:
         while not over.is_set():
-            await self._line.pause(self._dice.uniform(*PAUSE_S))
+            await self._caller.pause(self._dice.uniform(*PAUSE_S))
             await self.call()
 
     async def call(self) -> None:
@@ -54,7 +60,7 @@ class Caller:
             "messages": [{"role": "user", "content": f"{self._name} asks {number}"}],
         }
         headers = {"X-Perdure-Conversation": room} if room else {}
-        self._line.tally.counts["calls in a conversation" if room else "calls alone"] += 1
+        self._caller.tally.counts["calls in a conversation" if room else "calls alone"] += 1
         if not key:
             await self._once(body, headers)
             return
@@ -67,9 +73,9 @@ class Caller:
         """Make a few calls again that were answered long ago: the answer must be the same."""
         for body, headers, first in self._dice.sample(self._answered, min(10, len(self._answered))):
             again = await self._until_answered(body, headers)
-            self._line.tally.counts["repeats"] += 1
+            self._caller.tally.counts["repeats"] += 1
             if again != first:
-                self._line.tally.fault(f"{headers}: {first} became {again}")
+                self._caller.tally.fault(f"{headers}: {first} became {again}")
 
     async def _once(self, body: dict[str, object], headers: dict[str, str]) -> None:
         """Call without a key; a caller who is impatient hangs up."""
@@ -78,7 +84,7 @@ class Caller:
             async with asyncio.timeout(wait_s):
                 await self._ask(body, headers)
         except GONE:
-            self._line.tally.counts["hung up"] += 1
+            self._caller.tally.counts["hung up"] += 1
 
     async def _until_answered(self, body: dict[str, object], headers: dict[str, str]) -> Heard:
         """Repeat the call under its key until its turn is over, and sometimes once more."""
@@ -94,11 +100,11 @@ class Caller:
                     if heard is not None and heard.is_final:
                         finals.append(heard)
                     else:
-                        await self._line.pause(AGAIN_S)
+                        await self._caller.pause(AGAIN_S)
         except TimeoutError:
-            self._line.tally.fault(f"{headers}: no answer in {PATIENCE_S:g} s, of {turns}")
+            self._caller.tally.fault(f"{headers}: no answer in {PATIENCE_S:g} s, of {turns}")
         if len(turns) > 1 or len({final.text for final in finals}) > 1:
-            self._line.tally.fault(f"{headers}: {turns} answered {finals}")
+            self._caller.tally.fault(f"{headers}: {turns} answered {finals}")
         return finals[0] if finals else Heard("", "", is_final=False)
 
     async def _attempt(self, body: dict[str, object], headers: dict[str, str]) -> Heard | None:
@@ -107,11 +113,11 @@ class Caller:
             async with asyncio.timeout(wait_s):
                 return await self._ask(body, headers)
         except GONE:
-            self._line.tally.counts["calls made again"] += 1
+            self._caller.tally.counts["calls made again"] += 1
             return None
 
     async def _ask(self, body: dict[str, object], headers: dict[str, str]) -> Heard:
-        client = self._line.client
+        client = self._caller.client
         sent = {"Authorization": f"Bearer {client.token}", **headers}
         url = f"{client.gateway.url}/v1/chat/completions"
         async with client.session.post(url, json=body, headers=sent) as response:
@@ -120,11 +126,11 @@ class Caller:
             return self._heard(response, turn, told)
 
     def _heard(self, response: aiohttp.ClientResponse, turn: str, told: bytes) -> Heard:
-        self._line.tally.counts[f"/v1 {response.status}"] += 1
+        self._caller.tally.counts[f"/v1 {response.status}"] += 1
         if response.status != 200:
             error = json.loads(told)["error"]
             if response.status not in (429, 502, 503):
-                self._line.tally.fault(f"/v1: {response.status} {error}")
+                self._caller.tally.fault(f"/v1: {response.status} {error}")
             return Heard(turn, error["code"], is_final=bool(turn) and error["code"] in ENDED)
         if response.content_type == "application/json":
             said = json.loads(told)["choices"][0]["message"]["content"] or ""

@@ -3,8 +3,8 @@ waits."""
 
 import asyncio
 
-from tests.fault.soak.line import Line
 from tests.fault.soak.model import END
+from tests.fault.soak.persistent_client import PersistentClient
 
 from perdure.testkit.peers.telegram.bot_api import BotApi, BotApiFault
 
@@ -23,20 +23,20 @@ FAULTS = (
 class Chatter:
     """Writes in one private chat. A message that was written there may be sent to the bot again."""
 
-    def __init__(self, line: Line, api: BotApi, chat: int) -> None:
+    def __init__(self, caller: PersistentClient, api: BotApi, chat: int) -> None:
         self.chat = chat
         self.written: list[int] = []
-        self._line = line
-        self._dice = line.dice
+        self._caller = caller
+        self._dice = caller.dice
         self._api = api
 
     async def chat_until(self, over: asyncio.Event) -> None:
         while not over.is_set():
-            await self._line.pause(self._dice.uniform(*PAUSE_S))
+            await self._caller.pause(self._dice.uniform(*PAUSE_S))
             self._act(self._dice.random())
 
     def _act(self, roll: float) -> None:
-        counts = self._line.tally.counts
+        counts = self._caller.tally.counts
         if self._dice.random() < 0.05:
             self._api.fail(*self._dice.choice(FAULTS))
             counts["platform faults"] += 1
@@ -58,7 +58,7 @@ class Chatter:
 
     def say(self, text: str, **fields: object) -> None:
         self.written.append(self._api.write(self.chat, text, **fields))
-        self._line.tally.counts["chat messages"] += 1
+        self._caller.tally.counts["chat messages"] += 1
 
     async def receipts(self) -> set[str]:
         """Return the receipts of all messages that the bot shows in the chat."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import asyncpg
 import msgspec
-from tests.fault.soak.line import Acknowledged
+from tests.fault.soak.persistent_client import Acknowledged
 
 from perdure.testkit.processes.process import GatewayProcess
 

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.fault.soak.gauges import Cost, excess
-from tests.fault.soak.line import Acknowledged
+from tests.fault.soak.persistent_client import Acknowledged
 from tests.fault.soak.rest import Stored, broken_promises
 
 HELLO = Acknowledged(external_id="1\nroom", message="msg_1", turn="trn_1")

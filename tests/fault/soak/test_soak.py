@@ -24,9 +24,9 @@ import pytest
 from tests.fault.soak import gauges, rest
 from tests.fault.soak.calls import Caller
 from tests.fault.soak.chats import Chatter
-from tests.fault.soak.line import Line, Tally
 from tests.fault.soak.model import MoodyModel
 from tests.fault.soak.people import Person, Watcher
+from tests.fault.soak.persistent_client import PersistentClient, Tally
 from tests.fault.soak.storm import Storm
 
 from perdure.app.wiring.system import SystemClock
@@ -65,14 +65,14 @@ class Soak:
         self.storm = Storm(client.gateway, model, random.Random(seed))
         self._seeds = iter(range(seed + 1, seed + 10_000))
         self._client = client
-        self.people = [Person(self._line(), f"room-{n}") for n in range(PEOPLE)]
-        self.callers = [Caller(self._line(), f"caller-{n}") for n in range(CALLERS)]
-        self.chatters = [Chatter(self._line(), api, FIRST_CHAT + n) for n in range(CHATTERS)]
+        self.people = [Person(self._caller(), f"room-{n}") for n in range(PEOPLE)]
+        self.callers = [Caller(self._caller(), f"caller-{n}") for n in range(CALLERS)]
+        self.chatters = [Chatter(self._caller(), api, FIRST_CHAT + n) for n in range(CHATTERS)]
         watched = random.Random(seed).sample(self.people, WATCHERS)
-        self.watchers = [Watcher(self._line(), person) for person in watched]
+        self.watchers = [Watcher(self._caller(), person) for person in watched]
 
-    def _line(self) -> Line:
-        return Line(self._client, random.Random(next(self._seeds)), self.tally)
+    def _caller(self) -> PersistentClient:
+        return PersistentClient(self._client, random.Random(next(self._seeds)), self.tally)
 
     def note(self, what: str, seen: object) -> None:
         self.table.append((what, seen))

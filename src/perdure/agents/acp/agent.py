@@ -15,7 +15,7 @@ import structlog
 
 from perdure.agents.acp.binding import Binding, Calls
 from perdure.agents.acp.flight import Flight
-from perdure.agents.acp.kept import KeptNote, KeptNotes
+from perdure.agents.acp.kept_notes import KeptNote, KeptNotes
 from perdure.agents.acp.pool.seam import AgentPool, AgentSession
 from perdure.agents.acp.translation.endings import unopened
 from perdure.agents.acp.translation.transcript import (

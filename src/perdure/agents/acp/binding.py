@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from perdure.agents.acp.flight import Flight
-from perdure.agents.acp.kept import KeptNote
+from perdure.agents.acp.kept_notes import KeptNote
 from perdure.agents.acp.pool.seam import AgentSession
 from perdure.agents.acp.translation.own_calls import BridgedNames
 from perdure.agents.acp.translation.transcript import Told

@@ -26,13 +26,13 @@ def take_over(
     if not tools.mcp and not servers.views():
         return
     from perdure.tools.mcp.servers.reaching import reach  # noqa: PLC0415 - see above
-    from perdure.tools.mcp.servers.settings import ServerPatience  # noqa: PLC0415
+    from perdure.tools.mcp.servers.settings import ServerTimings  # noqa: PLC0415
 
     waits_s = tools.answer_wait_s + _MORE_S if tools.answer_wait_s else _FOREVER_S
     servers.replace(
         [settings_of(name, server) for name, server in tools.mcp.items()],
         partial(reach, children=children, outgoing=outgoing),
-        ServerPatience(waits_s=waits_s),
+        ServerTimings(waits_s=waits_s),
     )
 
 

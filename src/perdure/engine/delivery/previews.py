@@ -145,7 +145,7 @@ class TurnPreview:
     def close(self) -> None:
         """Stop listening to the feed and to the line."""
         self._feed.unsubscribe(self._subscription)
-        self._line.leave()
+        self._line.stop_listening()
 
     def _line_moved(self) -> None:
         """Look again at once: a part of the line has changed, so a bubble may be first now."""

@@ -99,21 +99,21 @@ class PlaceInLine:
         """Tell whether nothing in the line is on its way. If something is, `moved` is called after
         the next change."""
         self.has_moved = False
-        self.leave()
+        self.stop_listening()
         # Listens before it reads: a change during the read must not be missed.
         self._means.bus.listen(Topic.LINES, self._hear, key=self._address)
         may_show = partial(self._means.outbox.may_show, self._lease)
         is_first = await persist(may_show, clock=self._means.clock)
         if is_first:
-            self.leave()
+            self.stop_listening()
         return is_first
 
-    def leave(self) -> None:
+    def stop_listening(self) -> None:
         """Stop listening for changes."""
-        self._means.bus.leave(Topic.LINES, self._hear, key=self._address)
+        self._means.bus.stop_listening(Topic.LINES, self._hear, key=self._address)
 
     def _hear(self, _: WakeKey) -> None:
-        self.leave()
+        self.stop_listening()
         self.has_moved = True
         self._moved()
 

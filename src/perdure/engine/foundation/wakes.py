@@ -66,7 +66,7 @@ class Bus:
         not raise. It is for listeners that must act at once, even while their owner is busy."""
         self._hearing.setdefault((topic, key), []).append(hear)
 
-    def leave(self, topic: Topic, hear: _Hear, *, key: WakeKey = None) -> None:
+    def stop_listening(self, topic: Topic, hear: _Hear, *, key: WakeKey = None) -> None:
         """Stop calling `hear`. Does nothing if it is not registered."""
         hearing = self._hearing.get((topic, key), [])
         if hear in hearing:

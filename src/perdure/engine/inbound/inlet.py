@@ -32,7 +32,7 @@ from perdure.domain.text import harmless_line, sentence, storable
 from perdure.engine.foundation.supervisor import attempt
 from perdure.engine.inbound.envelopes import Envelope
 from perdure.ports.gateway import Door
-from perdure.ports.people.access import AccessRecords, CallerStanding, Letter, PlacedArrival
+from perdure.ports.people.access import AccessRecords, CallerStanding, DeadLetter, PlacedArrival
 from perdure.ports.people.principals import Principals
 from perdure.ports.people.quotas import QuotaGate
 from perdure.ports.platform.adapter import ArrivalReading
@@ -163,7 +163,7 @@ class AccountInlet:
     ) -> None:
         """Store a payload that cannot be handled as a letter, for a person to look at."""
         address = Address(adapter=self._name, account=self.account, place="")
-        letter = Letter(
+        letter = DeadLetter(
             address=address, external_id=external_id, kind=kind, payload=payload, error=why
         )
         await self._access.park(letter)

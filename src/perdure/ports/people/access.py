@@ -47,7 +47,7 @@ class PairingView(msgspec.Struct, frozen=True, kw_only=True):
     decided_at: int | None = None
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """Holds something that came in and could not be taken. `payload` is the whole `Arrival` as
     JSON, or what the platform sent if no arrival could be made of it."""
 
@@ -79,7 +79,7 @@ class AccessRecords(Protocol):
         """Record that an arrival was refused, but not what it said. `told` is posted, once, in the
         conversation it came to, if there is one."""
 
-    async def park(self, letter: Letter) -> None:
+    async def park(self, letter: DeadLetter) -> None:
         """Store an arrival that could not be taken, for a person to look at."""
 
     async def pairings(self, page: Page = LONGEST) -> list[PairingView]:

@@ -25,7 +25,7 @@ pytest.register_assert_rewrite(
 )
 
 from perdure.testkit.contract.adapter_case import AdapterCase  # noqa: E402
-from perdure.testkit.contract.adapter_suite_asking import Asking, Replying  # noqa: E402
+from perdure.testkit.contract.adapter_suite_asking import Asking, NamingReplies  # noqa: E402
 from perdure.testkit.contract.adapter_suite_hearing import ComingIn, Connecting  # noqa: E402
 from perdure.testkit.contract.adapter_suite_refusing import (  # noqa: E402
     Looking,
@@ -39,7 +39,7 @@ from perdure.testkit.contract.adapter_suite_showing import Changing, GoingOut, G
 class AdapterContract(
     Connecting,
     ComingIn,
-    Replying,
+    NamingReplies,
     GoingOut,
     Asking,
     Changing,

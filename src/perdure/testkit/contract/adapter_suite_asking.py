@@ -195,7 +195,7 @@ class Asking:
         assert arrival.press is None
 
 
-class Replying:
+class NamingReplies:
     """Tests that a message names the one that it answers."""
 
     async def test_a_reply_names_the_receipt_of_what_it_answers(self, case: AdapterCase) -> None:

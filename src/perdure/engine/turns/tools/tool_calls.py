@@ -114,7 +114,7 @@ class ToolCalls:
                 await self._store(batch, known, works)
             finally:
                 for work in works.values():
-                    work.leave(is_ending=self._is_ending())
+                    work.stop_waiting(is_ending=self._is_ending())
 
     async def _store(
         self,
@@ -281,7 +281,7 @@ class _Work:
         if self._result is not None:
             return self._result
         is_over = self._task.done()
-        self.leave()
+        self.stop_waiting()
         if is_over:
             return self._without_result("the tool ended without a result")
         return self._without_result(
@@ -295,7 +295,7 @@ class _Work:
             return ToolResult(ending=CallEnding.UNKNOWN, text=text)
         return ToolResult(ending=CallEnding.FAILED, text=f"{why}; you may call again")
 
-    def leave(self, *, is_ending: bool = False) -> None:
+    def stop_waiting(self, *, is_ending: bool = False) -> None:
         """Stop waiting for the call. It is cut off if it may be made again, if it ends with its
         turn, or if the process ends; otherwise it may finish, within a while."""
         if self._task is None or self._task.done() or self._is_left:

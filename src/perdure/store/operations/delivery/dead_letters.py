@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.journal.records import LETTER, PartView
-from perdure.ports.people.access import Letter
+from perdure.ports.people.access import DeadLetter
 from perdure.ports.records.history import ArrivalRecord
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, many, one, run
@@ -117,7 +117,7 @@ def _view(found: _Row) -> PartView:
     )
 
 
-def park(letter: Letter, stamp: Stamp) -> Op[None]:
+def park(letter: DeadLetter, stamp: Stamp) -> Op[None]:
     """Store an arrival that could not be handled, and delete old letters of its account."""
     where = letter.address
     yield from run(

@@ -131,7 +131,7 @@ def go_ahead(lease: TurnLease, parts: Sequence[str], stamp: Stamp) -> Op[None]:
     yield from put(line, [PartText(text) for text in parts[known:]], stamp, first=known)
 
 
-def leave(
+def put_rest(
     session: SessionId,
     turn: TurnId,
     said: Sequence[Recorded],

@@ -193,7 +193,7 @@ def end_turn(turn: TurnId, found: Locked, closing: Closing, stamp: Stamp) -> Op[
         # A person who lost access gets no new message, like a stranger; only words already shown
         # are marked.
         if not is_access_ended(closing.reason) or (yield from replies.is_shown(turn)):
-            yield from replies.leave(session, turn, said, closing.mark, stamp, delay_ms=delay_ms)
+            yield from replies.put_rest(session, turn, said, closing.mark, stamp, delay_ms=delay_ms)
     if not is_access_ended(closing.reason):
         recorded += yield from effects.tell_people(session, turn, cut_short, stamp)
     yield from queue_freed(recorded, stamp, places=arrivals(so_far))

@@ -4,7 +4,7 @@ from functools import partial
 
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import NodeId
-from perdure.ports.people.access import CallerStanding, Letter, PairingView, PlacedArrival
+from perdure.ports.people.access import CallerStanding, DeadLetter, PairingView, PlacedArrival
 from perdure.ports.people.principals import LONGEST
 from perdure.ports.records.history import Page
 from perdure.store.drivers.driver import Driver
@@ -32,7 +32,7 @@ class StoredAccess:
         stamp = self._mint.stamp(self._node)
         await self._driver.write(partial(access.refuse, caller, reason, stamp, told=told))
 
-    async def park(self, letter: Letter) -> None:
+    async def park(self, letter: DeadLetter) -> None:
         stamp = self._mint.stamp(self._node)
         await self._driver.write(partial(dead_letters.park, letter, stamp))
 

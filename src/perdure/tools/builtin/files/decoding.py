@@ -18,7 +18,7 @@ class ReadingStopped(Exception):
     """Says that reading stopped before the end: the time was over, or nobody waits any more."""
 
 
-class Patience:
+class ReadingDeadline:
     """Decides when reading has taken too long."""
 
     def __init__(self, seconds: float, is_unwanted: Event) -> None:
@@ -65,7 +65,7 @@ def decoded_texts(
     file: int,
     head: bytes,
     encoding: str,
-    patience: Patience,
+    deadline: ReadingDeadline,
     *,
     count: Callable[[int], None] = _count_nothing,
 ) -> Iterator[str]:
@@ -76,7 +76,7 @@ def decoded_texts(
     while piece:
         count(len(piece))
         yield decoder.decode(piece)
-        if patience.is_over:
+        if deadline.is_over:
             raise ReadingStopped
         piece = os.read(file, CHUNK)
     yield decoder.decode(b"", final=True)

@@ -5,7 +5,7 @@ import os
 from perdure.domain.errors import Rejected
 from perdure.tools.builtin.files.bounds import FilesBounds
 from perdure.tools.builtin.files.decoding import (
-    Patience,
+    ReadingDeadline,
     ReadingStopped,
     decoded_texts,
     encoding_for,
@@ -17,7 +17,7 @@ from perdure.tools.builtin.files.roots import RootedPath
 
 
 def read_page(
-    path: RootedPath, *, offset: int, count: int, bounds: FilesBounds, patience: Patience
+    path: RootedPath, *, offset: int, count: int, bounds: FilesBounds, deadline: ReadingDeadline
 ) -> str:
     """Return lines of a file, after `offset` others, and how to go on."""
     with opened_folder(path.upward()) as folder, opened_file(folder, path) as file:
@@ -30,7 +30,7 @@ def read_page(
             )
         page = _Page(offset, count, bounds)
         try:
-            for text in decoded_texts(file, head, encoding, patience):
+            for text in decoded_texts(file, head, encoding, deadline):
                 if not page.take(text):
                     break
             else:

@@ -14,7 +14,7 @@ from perdure.domain.tools.globs import is_match
 from perdure.tools.builtin.files.bounds import FilesBounds
 from perdure.tools.builtin.files.decoding import (
     CHUNK,
-    Patience,
+    ReadingDeadline,
     ReadingStopped,
     decoded_texts,
     encoding_for,
@@ -47,10 +47,10 @@ class FileQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def search_files(
-    path: RootedPath, sought: FileQuery, *, bounds: FilesBounds, patience: Patience
+    path: RootedPath, sought: FileQuery, *, bounds: FilesBounds, deadline: ReadingDeadline
 ) -> str:
     """Return the lines, or the files, that are found in a file or below a folder."""
-    search = _Search(sought, SearchBudget(bounds, patience), path)
+    search = _Search(sought, SearchBudget(bounds, deadline), path)
     with _searched(path, search.budget) as files:
         search.look_into_all(files)
     return search.told()
@@ -119,7 +119,7 @@ class _Search:
             self._binaries += 1
             return
         lines = _FoundLines(self._words)
-        texts = decoded_texts(file, head, encoding, self.budget.patience, count=self.budget.spend)
+        texts = decoded_texts(file, head, encoding, self.budget.deadline, count=self.budget.spend)
         for text in texts:
             self._add_lines(path, lines.take(text))
         self._add_lines(path, lines.end())

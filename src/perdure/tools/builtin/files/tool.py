@@ -21,7 +21,7 @@ from perdure.domain.outcomes import Repeat
 from perdure.domain.tools.traits import NOTHING_AHEAD, CallTraits, Outlook, Permission
 from perdure.ports.turns.tools import ToolCaller
 from perdure.tools.builtin.files.bounds import DEFAULT_BOUNDS, FilesBounds
-from perdure.tools.builtin.files.decoding import Patience
+from perdure.tools.builtin.files.decoding import ReadingDeadline
 from perdure.tools.builtin.files.edits import edited
 from perdure.tools.builtin.files.listing import list_page
 from perdure.tools.builtin.files.reading import read_page
@@ -166,11 +166,11 @@ class FilesTool:
     def _look(self, asked: _Arguments, path: RootedPath, is_unwanted: Event) -> str:
         """Do what changes nothing."""
         bounds = self._bounds
-        patience = Patience(bounds.seconds, is_unwanted)
+        deadline = ReadingDeadline(bounds.seconds, is_unwanted)
         if asked.action == "read":
             count = asked.count or COUNT_MAX
             return read_page(
-                path, offset=asked.offset, count=count, bounds=bounds, patience=patience
+                path, offset=asked.offset, count=count, bounds=bounds, deadline=deadline
             )
         if asked.action == "list":
             count = asked.count or bounds.listed
@@ -183,7 +183,7 @@ class FilesTool:
             offset=asked.offset,
             count=asked.count or bounds.hits,
         )
-        return search_files(path, sought, bounds=bounds, patience=patience)
+        return search_files(path, sought, bounds=bounds, deadline=deadline)
 
     def _writer(self, asked: _Arguments, path: RootedPath, call: ToolCall) -> FileWriter:
         return FileWriter(path, self._change(asked, path), call.id, self._bounds)

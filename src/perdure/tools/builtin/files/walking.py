@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 from perdure.domain.errors import PerdureError
 from perdure.tools.builtin.files.bounds import FilesBounds
-from perdure.tools.builtin.files.decoding import Patience, ReadingStopped
+from perdure.tools.builtin.files.decoding import ReadingDeadline, ReadingStopped
 from perdure.tools.builtin.files.opening import FolderEntry, folder_entries, opened_child
 from perdure.tools.builtin.files.roots import RootedPath, is_sayable
 
@@ -14,9 +14,9 @@ class SearchBudget:
     """Counts what one search uses. Raises `ReadingStopped` when one of its bounds is reached, and
     `why` then says which."""
 
-    def __init__(self, bounds: FilesBounds, patience: Patience) -> None:
+    def __init__(self, bounds: FilesBounds, deadline: ReadingDeadline) -> None:
         self.bounds = bounds
-        self.patience = patience
+        self.deadline = deadline
         self.why = ""
         self.has_left_out = False  # something below was not looked at
         self._entries = 0
@@ -28,7 +28,7 @@ class SearchBudget:
         self._entries += 1
         if self._entries > 10 * self.bounds.searched_files:
             self._stop(f"{self._entries - 1:,} entries were seen")
-        if self.patience.is_over:
+        if self.deadline.is_over:
             self._stop(f"{self.bounds.seconds:g} seconds are over")
 
     def open_file(self) -> None:

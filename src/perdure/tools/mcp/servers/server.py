@@ -17,10 +17,10 @@ from perdure.ports.system.time_limits import time_limit
 from perdure.ports.turns.servers import ServerState, ToolServerView
 from perdure.ports.turns.tools import ToolOffer
 from perdure.tools.mcp.link import InputNeeded, ListedPrompt, ServerLink
-from perdure.tools.mcp.servers.lines import LinkLine, LinkLines
+from perdure.tools.mcp.servers.kept_links import KeptLink, KeptLinks
 from perdure.tools.mcp.servers.listing import ServerListing, ServerOffer, asked
 from perdure.tools.mcp.servers.reaching import ReachServer
-from perdure.tools.mcp.servers.settings import ServerPatience, ServerSettings
+from perdure.tools.mcp.servers.settings import ServerSettings, ServerTimings
 from perdure.tools.tool import Tool
 
 T = TypeVar("T")
@@ -36,13 +36,13 @@ class ToolServer:
         *,
         clock: Clock,
         entropy: Entropy,
-        patience: ServerPatience,
+        timings: ServerTimings,
     ) -> None:
         self.settings = settings
         self._clock = clock
-        self._patience = patience
-        self._lines = LinkLines(
-            settings, reach, self._opened, clock=clock, entropy=entropy, patience=patience
+        self._timings = timings
+        self._links = KeptLinks(
+            settings, reach, self._opened, clock=clock, entropy=entropy, timings=timings
         )
         self._listing: ServerListing | None = None
         self._listed_s = 0.0
@@ -108,7 +108,7 @@ class ToolServer:
             is_shared=self.settings.is_shared,
             why="" if state is ServerState.READY else self._why(),
             tools=len(self._listing.tools) if self._listing else 0,
-            links=len(self._lines.live),
+            links=len(self._links.live),
             calls=self._calls,
             failures=self._failures,
             version=self._version,
@@ -116,20 +116,20 @@ class ToolServer:
 
     def log(self) -> str:
         """Return the end of what the server has said beside its answers."""
-        return self._lines.log.text
+        return self._links.log.text
 
     @property
     def is_over(self) -> bool:
         """Tell whether nothing is left of a server that was retired."""
-        return self._lines.is_over
+        return self._links.is_over
 
     def retire(self) -> None:
         """Take no new calls, and end the links as soon as nobody uses them."""
-        self._lines.retire()
+        self._links.retire()
 
     async def close(self) -> None:
         """End everything, in bounded time."""
-        await self._lines.close()
+        await self._links.close()
 
     async def _tried(
         self,
@@ -155,9 +155,9 @@ class ToolServer:
         self, principal: PrincipalId, act: Callable[[ServerLink], Awaitable[T]], call: str
     ) -> T:
         """Use the link of a person once. Raises `_LinkLost` if it has ended meanwhile."""
-        line = await self._lines.ready(principal)
-        with self._lines.lent(line) as link:
-            line.waiting.pop(call, None)
+        kept = await self._links.ready(principal)
+        with self._links.lent(kept) as link:
+            kept.waiting.pop(call, None)
             try:
                 result = await act(link)
             except (Transient, Ambiguous) as error:
@@ -165,11 +165,11 @@ class ToolServer:
                     raise _LinkLost(error) from error
                 raise
             except Rejected:
-                self._lines.prove(line)
+                self._links.prove(kept)
                 raise
             if isinstance(result, InputNeeded):
-                self._lines.wait_for_person(line, call)
-        self._lines.prove(line)
+                self._links.wait_for_person(kept, call)
+        self._links.prove(kept)
         return result
 
     def _opened(self, link: ServerLink, offer: ServerOffer) -> None:
@@ -182,61 +182,61 @@ class ToolServer:
             self._listing = self._listing_of(offer)
 
     def _listing_of(self, offer: ServerOffer) -> ServerListing:
-        return ServerListing(self, self.settings, offer, log=self._lines.log)
+        return ServerListing(self, self.settings, offer, log=self._links.log)
 
     async def _current(self, principal: PrincipalId) -> ServerListing | None:
         """Return the list for a person. It is waited for only as long as a turn can wait."""
         # A failure costs the server's tools, or what has changed of them.
         with suppress(PerdureError, TimeoutError):
             await self._refresh(principal)
-        line = self._lines.of(principal)
-        return (line.listing if line else None) or self._listing
+        kept = self._links.of(principal)
+        return (kept.listing if kept else None) or self._listing
 
     async def _refresh(self, principal: PrincipalId) -> None:
         """Ask the server for its list, if there is a reason to."""
-        line = self._lines.of(principal)
-        if line is not None and line.is_live:
-            if line.has_changed:
-                async with time_limit(self._patience.again_wait_s):
-                    await self._list_again(line)
+        kept = self._links.of(principal)
+        if kept is not None and kept.is_live:
+            if kept.has_changed:
+                async with time_limit(self._timings.again_wait_s):
+                    await self._list_again(kept)
             return
-        is_lost = line is not None and line.link is not None
-        is_old = self._clock.monotonic_s() - self._listed_s > self._patience.listed_s
-        if self._listing is not None and not is_lost and not (is_old and not self._lines.live):
+        is_lost = kept is not None and kept.link is not None
+        is_old = self._clock.monotonic_s() - self._listed_s > self._timings.listed_s
+        if self._listing is not None and not is_lost and not (is_old and not self._links.live):
             return
-        is_new = self._listing is None and not self._lines.trouble.failures
+        is_new = self._listing is None and not self._links.trouble.failures
         is_patient = is_new and not self._was_slow
-        wait_s = self._patience.first_wait_s if is_patient else self._patience.again_wait_s
+        wait_s = self._timings.first_wait_s if is_patient else self._timings.again_wait_s
         try:
             async with time_limit(wait_s):
                 # The list of anybody's new link is the list for everybody.
-                if not await self._lines.made():
-                    await self._lines.ready(principal)
+                if not await self._links.made():
+                    await self._links.ready(principal)
         except TimeoutError:
             self._was_slow = True
             raise
 
-    async def _list_again(self, line: LinkLine) -> None:
+    async def _list_again(self, kept: KeptLink) -> None:
         """Ask for a list that has changed. The mark goes first: the list may change once more while
         it is on its way."""
-        line.has_changed = False
-        with self._lines.lent(line) as link:
+        kept.has_changed = False
+        with self._links.lent(kept) as link:
             try:
                 offer = await asked(link)
             except BaseException:
-                line.has_changed = True
+                kept.has_changed = True
                 raise
         if self.settings.is_shared:
             self._opened(link, offer)
-        elif line.listing is None or line.listing.offer != offer:
-            line.listing = self._listing_of(offer)
+        elif kept.listing is None or kept.listing.offer != offer:
+            kept.listing = self._listing_of(offer)
 
     def _state(self) -> ServerState:
-        if self._lines.live:
+        if self._links.live:
             return ServerState.READY
-        if self._lines.is_making:
+        if self._links.is_making:
             return ServerState.STARTING
-        if self._lines.trouble.failures:
+        if self._links.trouble.failures:
             return ServerState.DOWN
         return ServerState.NOT_STARTED if self._listing is None else ServerState.READY
 
@@ -248,7 +248,7 @@ class ToolServer:
             case ServerState.STARTING:
                 return "it is being started"
             case ServerState.DOWN:
-                return f"it is down: {self._lines.trouble.words(self._clock.monotonic_s())}"
+                return f"it is down: {self._links.trouble.words(self._clock.monotonic_s())}"
             case ServerState.NOT_STARTED:
                 return "not started yet: it starts with the first message that needs it"
 

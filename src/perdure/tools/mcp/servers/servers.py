@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from perdure.tools.mcp.link import ListedPrompt, ServerAnswer, ServerLink
     from perdure.tools.mcp.servers.reaching import ReachServer
     from perdure.tools.mcp.servers.server import ToolServer
-    from perdure.tools.mcp.servers.settings import ServerPatience, ServerSettings
+    from perdure.tools.mcp.servers.settings import ServerSettings, ServerTimings
 
 
 class McpServers:
@@ -30,7 +30,7 @@ class McpServers:
         self,
         configured: Sequence["ServerSettings"],
         reach: "ReachServer",
-        patience: "ServerPatience",
+        timings: "ServerTimings",
     ) -> None:
         """Take over a new configuration. Servers that are configured as before go on; the others
         end once their calls are over."""
@@ -41,7 +41,7 @@ class McpServers:
             if found is not None and found.settings == settings:
                 self._by_name[settings.name] = known.pop(settings.name)
             else:
-                self._by_name[settings.name] = self._new(settings, reach, patience)
+                self._by_name[settings.name] = self._new(settings, reach, timings)
         for gone in known.values():
             gone.retire()
         self._retired = [each for each in (*self._retired, *known.values()) if not each.is_over]
@@ -85,10 +85,10 @@ class McpServers:
         return self._by_name[name]
 
     def _new(
-        self, settings: "ServerSettings", reach: "ReachServer", patience: "ServerPatience"
+        self, settings: "ServerSettings", reach: "ReachServer", timings: "ServerTimings"
     ) -> "ToolServer":
         from perdure.tools.mcp.servers.server import ToolServer  # noqa: PLC0415 - see above
 
         return ToolServer(
-            settings, reach, clock=self._clock, entropy=self._entropy, patience=patience
+            settings, reach, clock=self._clock, entropy=self._entropy, timings=timings
         )

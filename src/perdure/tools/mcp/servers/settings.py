@@ -35,7 +35,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return "address" if self.url else "program"
 
 
-class ServerPatience(msgspec.Struct, frozen=True, kw_only=True):
+class ServerTimings(msgspec.Struct, frozen=True, kw_only=True):
     """Holds how long a server is waited for, and how often it is tried.
 
     A turn waits for the list of a server that nobody has needed before (`first_wait_s`), and less

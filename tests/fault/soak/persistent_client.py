@@ -1,7 +1,7 @@
 """Connects to a gateway that may be dead, starting, draining or frozen at any moment.
 
-A line repeats what was not answered, as a careful client does, and gives up after a while. A
-gateway that answers nobody for that long fails the soak.
+The client repeats what was not answered, and gives up after a while. A gateway that answers nobody
+for that long fails the soak.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Tally:
             self.faults.append(text)
 
 
-class Line:
+class PersistentClient:
     """Calls one gateway as one person; `dice` decides what this person does."""
 
     def __init__(self, client: Client, dice: random.Random, tally: Tally) -> None:

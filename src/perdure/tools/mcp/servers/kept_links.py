@@ -21,16 +21,16 @@ from perdure.tools.mcp.link import LinkTerms, ServerLink
 from perdure.tools.mcp.server_log import ServerLog
 from perdure.tools.mcp.servers.listing import ServerListing, ServerOffer, asked
 from perdure.tools.mcp.servers.reaching import ReachServer, without_secrets
-from perdure.tools.mcp.servers.settings import ServerPatience, ServerSettings
+from perdure.tools.mcp.servers.settings import ServerSettings, ServerTimings
 from perdure.tools.mcp.servers.trouble import ServerTrouble
 
 SHARED: Final = PrincipalId("")
 log = structlog.get_logger("tool servers")
 
 
-class LinkLine:
+class KeptLink:
     """Holds the link of one person, or that of all. `waiting` are the calls that wait for a person,
-    with when they are given up. `listing` is the line's own list, if it has changed since it was
+    with when they are given up. `listing` is the link's own list, if it has changed since it was
     made."""
 
     def __init__(self, person: PrincipalId, trouble: ServerTrouble) -> None:
@@ -50,12 +50,12 @@ class LinkLine:
         return self.link is not None and not self.link.ended
 
     def is_busy(self, now_s: float) -> bool:
-        """Tell whether the line must stay: somebody uses it, or a call waits for a person."""
+        """Tell whether the link must stay: somebody uses it, or a call waits for a person."""
         waits = any(until_s > now_s for until_s in self.waiting.values())
         return bool(self.users) or waits or self.making is not None
 
 
-class LinkLines:
+class KeptLinks:
     """Owns the links to one server. `opened` is given what the server has listed
     on each new link."""
 
@@ -67,61 +67,61 @@ class LinkLines:
         *,
         clock: Clock,
         entropy: Entropy,
-        patience: ServerPatience,
+        timings: ServerTimings,
     ) -> None:
         self._settings = settings
         self._reach = reach
         self._opened = opened
         self._clock = clock
         self._entropy = entropy
-        self._patience = patience
-        self._by_person: dict[PrincipalId, LinkLine] = {}
-        self._gates = asyncio.Semaphore(patience.connects_max)
-        self._chores: set[asyncio.Future[None]] = set()
+        self._timings = timings
+        self._by_person: dict[PrincipalId, KeptLink] = {}
+        self._gates = asyncio.Semaphore(timings.connects_max)
+        self._tasks: set[asyncio.Future[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_over = False
         self.trouble = self._no_trouble()
         self.log = ServerLog()
 
     @property
-    def live(self) -> list[LinkLine]:
-        """Return the lines whose links can be used."""
-        return [line for line in self._by_person.values() if line.is_live]
+    def live(self) -> list[KeptLink]:
+        """Return the links that can be used."""
+        return [kept for kept in self._by_person.values() if kept.is_live]
 
     @property
     def is_over(self) -> bool:
         """Tell whether nothing is left of a server that was retired."""
-        return self._is_over and not self._by_person and not self._chores
+        return self._is_over and not self._by_person and not self._tasks
 
     @property
     def is_making(self) -> bool:
-        return any(line.making for line in self._by_person.values())
+        return any(kept.making for kept in self._by_person.values())
 
-    def of(self, person: PrincipalId) -> LinkLine | None:
-        """Return the line of a person, if there is one."""
+    def of(self, person: PrincipalId) -> KeptLink | None:
+        """Return what is kept for a person, if there is anything."""
         return self._by_person.get(self._key(person))
 
-    async def ready(self, person: PrincipalId) -> LinkLine:
-        """Return the line of a person with a link that lives, and make the link if need be. Raises
-        `Transient` if there is none now."""
+    async def ready(self, person: PrincipalId) -> KeptLink:
+        """Return what is kept for a person with a link that lives, and make the link if need be.
+        Raises `Transient` if there is none now."""
         key = self._key(person)
-        line = self._by_person.get(key) or self._new_line(key)
-        if line.link is not None and line.link.ended:
-            self._lost(line, line.link)
-        if line.link is None:
-            if line.making is None:
-                self._check_trouble(line)
+        kept = self._by_person.get(key) or self._new_link(key)
+        if kept.link is not None and kept.link.ended:
+            self._lost(kept, kept.link)
+        if kept.link is None:
+            if kept.making is None:
+                self._check_trouble(kept)
                 # The link is everybody's who waits for it, so it is made by nobody's task.
-                line.making = asyncio.ensure_future(self._make(line))  # noqa: TID251 - `close` ends it
-            await self._made(line.making)
-            if line.link is None:
+                kept.making = asyncio.ensure_future(self._make(kept))  # noqa: TID251 - `close` ends it
+            await self._made(kept.making)
+            if kept.link is None:
                 raise Transient(self._down("it was ended before it could be used"))
-        return line
+        return kept
 
     async def made(self) -> bool:
         """Wait for a link that is being made for anybody. Returns False if there is none. Raises
         `Transient` if it cannot be made."""
-        making = next((line.making for line in self._by_person.values() if line.making), None)
+        making = next((kept.making for kept in self._by_person.values() if kept.making), None)
         if making is not None:
             await self._made(making)
         return making is not None
@@ -133,32 +133,32 @@ class LinkLines:
             raise Transient(self._down(problem.message if problem else "it was ended"))
 
     @contextmanager
-    def lent(self, line: LinkLine) -> Iterator[ServerLink]:
-        """Yield the link of a line that is ready. It is not closed meanwhile."""
-        assert line.link is not None
-        line.users += 1
+    def lent(self, kept: KeptLink) -> Iterator[ServerLink]:
+        """Yield a link that is ready. It is not closed meanwhile."""
+        assert kept.link is not None
+        kept.users += 1
         try:
-            yield line.link
+            yield kept.link
         finally:
-            line.users -= 1
-            line.used_s = self._clock.monotonic_s()
+            kept.users -= 1
+            kept.used_s = self._clock.monotonic_s()
             self._look_later()
 
-    def prove(self, line: LinkLine) -> None:
-        """Note that the server has answered on this line."""
-        line.is_proven = True
-        line.trouble.end()
+    def prove(self, kept: KeptLink) -> None:
+        """Note that the server has answered on this link."""
+        kept.is_proven = True
+        kept.trouble.end()
 
-    def wait_for_person(self, line: LinkLine, call: str) -> None:
+    def wait_for_person(self, kept: KeptLink, call: str) -> None:
         """Keep the link of a call that waits for a person."""
-        line.waiting[call] = self._clock.monotonic_s() + self._patience.waits_s
+        kept.waiting[call] = self._clock.monotonic_s() + self._timings.waits_s
 
     def retire(self) -> None:
         """Make no more links, and close each once nobody uses it. Calls that wait for a person are
         given up: the server that they wait at is not configured any more."""
         self._is_over = True
-        for line in self._by_person.values():
-            line.waiting.clear()
+        for kept in self._by_person.values():
+            kept.waiting.clear()
         self._look()
 
     async def close(self) -> None:
@@ -166,25 +166,25 @@ class LinkLines:
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
-        makings = [line.making for line in self._by_person.values() if line.making]
+        makings = [kept.making for kept in self._by_person.values() if kept.making]
         for making in makings:
             making.cancel()
         if makings:
-            await asyncio.wait(makings, timeout=self._patience.close_s)
-        for line in tuple(self._by_person.values()):
-            self._drop(line)
-        if self._chores:
-            await asyncio.wait(self._chores, timeout=self._patience.close_s)
+            await asyncio.wait(makings, timeout=self._timings.close_s)
+        for kept in tuple(self._by_person.values()):
+            self._drop(kept)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._timings.close_s)
 
     def _key(self, person: PrincipalId) -> PrincipalId:
         return SHARED if self._settings.is_shared else person
 
     def _no_trouble(self) -> ServerTrouble:
-        rest_s, most_s = self._patience.rest_s, self._patience.rest_max_s
+        rest_s, most_s = self._timings.rest_s, self._timings.rest_max_s
         return ServerTrouble(self._entropy, rest_s=rest_s, rest_max_s=most_s)
 
-    def _new_line(self, key: PrincipalId) -> LinkLine:
-        """Make room for one more line by closing the idle one that was not used for the longest
+    def _new_link(self, key: PrincipalId) -> KeptLink:
+        """Make room for one more link by closing the idle one that was not used for the longest
         time. Raises `Transient` if all are busy."""
         now_s = self._clock.monotonic_s()
         if self._is_over:
@@ -192,19 +192,19 @@ class LinkLines:
                 f"the tool server {self._settings.name} was changed or removed in the "
                 "configuration; what it offers now is there with the next message"
             )
-        if len(self._by_person) >= self._patience.links_max:
+        if len(self._by_person) >= self._timings.links_max:
             idle = [each for each in self._by_person.values() if not each.is_busy(now_s)]
             if not idle:
                 raise Transient(f"too many people use the tool server {self._settings.name} now")
             self._drop(min(idle, key=lambda each: each.used_s))
-        line = self._by_person[key] = LinkLine(key, self._no_trouble())
-        return line
+        kept = self._by_person[key] = KeptLink(key, self._no_trouble())
+        return kept
 
-    def _check_trouble(self, line: LinkLine) -> None:
+    def _check_trouble(self, kept: KeptLink) -> None:
         """Raise `Transient` while the server is left alone after failures. When that is over, one
-        line tries it for all."""
+        link tries it for all."""
         now_s = self._clock.monotonic_s()
-        trouble = self.trouble if self.trouble.failures else line.trouble
+        trouble = self.trouble if self.trouble.failures else kept.trouble
         is_tried = bool(self.trouble.failures) and self.is_making
         if self._is_over or is_tried or trouble.left_s(now_s):
             raise Transient(self._down(trouble.words(now_s) or "it is being ended"))
@@ -212,59 +212,59 @@ class LinkLines:
     def _down(self, why: str) -> str:
         return f"the tool server {self._settings.name} cannot be used now: {why}"
 
-    async def _make(self, line: LinkLine) -> PerdureError | None:
-        """Make the link of a line. Returns why there is none."""
+    async def _make(self, kept: KeptLink) -> PerdureError | None:
+        """Make a link. Returns why there is none."""
         problem: PerdureError | None = None
         try:
             async with self._gates:
-                await self._open(line)
+                await self._open(kept)
         except PerdureError as error:
             problem = error
         except Exception as error:
             log.exception("a tool server could not be reached", server=self._settings.name)
             problem = Permanent(f"it could not be reached ({type(error).__name__})")
         finally:
-            line.making = None
+            kept.making = None
         now_s = self._clock.monotonic_s()
         if problem is None:
             self.trouble.end()
         else:
             self._failed(self.trouble, problem.message, now_s)
-        line.used_s = now_s
+        kept.used_s = now_s
         self._look_later()
         return problem
 
-    async def _open(self, line: LinkLine) -> None:
+    async def _open(self, kept: KeptLink) -> None:
         """Connect to the server and ask what it offers. Only then it counts as reached."""
         terms = LinkTerms(
-            connect_s=self._patience.connect_s,
-            answer_s=self._patience.answer_s,
-            waits_s=self._patience.waits_s,
-            on_change=lambda: setattr(line, "has_changed", True),
+            connect_s=self._timings.connect_s,
+            answer_s=self._timings.answer_s,
+            waits_s=self._timings.waits_s,
+            on_change=lambda: setattr(kept, "has_changed", True),
             log=self.log,
             is_of_one=not self._settings.is_shared,
             can_sample=self._settings.may_sample,
         )
-        link = await self._reach(self._settings, person=line.person, terms=terms)
+        link = await self._reach(self._settings, person=kept.person, terms=terms)
         try:
             offer = await asked(link)
         except BaseException:
             self._close_soon(link)
             raise
-        line.link, line.listing = link, None
-        line.begun_s = self._clock.monotonic_s()
-        line.is_proven = line.has_changed = False
+        kept.link, kept.listing = link, None
+        kept.begun_s = self._clock.monotonic_s()
+        kept.is_proven = kept.has_changed = False
         self._opened(link, offer)
 
-    def _lost(self, line: LinkLine, link: ServerLink) -> None:
+    def _lost(self, kept: KeptLink, link: ServerLink) -> None:
         """Note that a link has ended by itself. One that ended soon, before it was of any use,
         counts as a failure: a server that dies with each call must not be started without end."""
         now_s = self._clock.monotonic_s()
         log.info("the link to a tool server ended", server=self._settings.name, why=link.ended)
-        if not line.is_proven and now_s - line.begun_s < self._patience.steady_s:
-            self._failed(line.trouble, f"it {link.ended}", now_s)
-        line.link = line.listing = None
-        line.waiting.clear()
+        if not kept.is_proven and now_s - kept.begun_s < self._timings.steady_s:
+            self._failed(kept.trouble, f"it {link.ended}", now_s)
+        kept.link = kept.listing = None
+        kept.waiting.clear()
         self._close_soon(link)
 
     def _failed(self, trouble: ServerTrouble, why: str, now_s: float) -> None:
@@ -274,29 +274,29 @@ class LinkLines:
         if trouble.failures == 1:
             log.warning("a tool server is in trouble", server=self._settings.name, why=why)
 
-    def _drop(self, line: LinkLine) -> None:
-        """Forget a line, and close its link."""
-        self._by_person.pop(line.person, None)
-        if line.link is not None:
-            self._close_soon(line.link)
-            line.link = None
+    def _drop(self, kept: KeptLink) -> None:
+        """Forget a link, and close it."""
+        self._by_person.pop(kept.person, None)
+        if kept.link is not None:
+            self._close_soon(kept.link)
+            kept.link = None
 
     def _close_soon(self, link: ServerLink) -> None:
         self._begin(link.close())
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         """Run work beside everything else."""
-        chore = asyncio.ensure_future(work)  # noqa: TID251 - `close` waits for it
-        self._chores.add(chore)
-        chore.add_done_callback(self._done)
+        task = asyncio.ensure_future(work)  # noqa: TID251 - `close` waits for it
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
 
-    def _done(self, chore: "asyncio.Future[None]") -> None:
-        self._chores.discard(chore)
-        if not chore.cancelled() and (error := chore.exception()) is not None:
+    def _done(self, task: "asyncio.Future[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("a link was not closed well", server=self._settings.name, why=repr(error))
 
     def _look_later(self) -> None:
-        """Look at the idle lines when the first of them is due."""
+        """Look at the idle links when the first of them is due."""
         if self._is_over:
             self._look()
         elif self._timer is None and self._by_person and self._rest_s:
@@ -305,38 +305,38 @@ class LinkLines:
 
     @property
     def _rest_s(self) -> float:
-        """Return how long a line may be idle; 0 is for ever."""
+        """Return how long a link may be idle; 0 is for ever."""
         if self._settings.is_shared:
-            return self._patience.ping_s if self._settings.url else 0
-        return self._patience.idle_s
+            return self._timings.ping_s if self._settings.url else 0
+        return self._timings.idle_s
 
     def _look(self) -> None:
-        """Close the lines that were idle for long, or test the link that all people share."""
+        """Close the links that were idle for long, or test the link that all people share."""
         self._timer = None
         now_s = self._clock.monotonic_s()
-        idle = [line for line in self._by_person.values() if not line.is_busy(now_s)]
-        for line in idle:
+        idle = [kept for kept in self._by_person.values() if not kept.is_busy(now_s)]
+        for kept in idle:
             if self._is_over:
-                self._drop(line)
-            elif now_s - line.used_s >= self._rest_s:
-                self._rest(line)
+                self._drop(kept)
+            elif now_s - kept.used_s >= self._rest_s:
+                self._rest(kept)
         if not self._is_over:
             self._look_later()
 
-    def _rest(self, line: LinkLine) -> None:
+    def _rest(self, kept: KeptLink) -> None:
         if not self._settings.is_shared:
-            self._drop(line)
-        elif line.is_live:
-            self._begin(self._tested(line))
+            self._drop(kept)
+        elif kept.is_live:
+            self._begin(self._tested(kept))
 
-    async def _tested(self, line: LinkLine) -> None:
+    async def _tested(self, kept: KeptLink) -> None:
         """Ask an idle server whether it still answers, and let go of a link that is dead."""
-        with self.lent(line) as link:
+        with self.lent(kept) as link:
             try:
-                async with time_limit(self._patience.answer_s):
+                async with time_limit(self._timings.answer_s):
                     await link.ping()
             except (PerdureError, TimeoutError) as error:
                 log.info("an idle link is dead", server=self._settings.name, why=str(error))
-                if line.link is link:
-                    line.link = line.listing = None
+                if kept.link is link:
+                    kept.link = kept.listing = None
                     self._close_soon(link)
