@@ -1,6 +1,7 @@
 // The page: signs in, shows one conversation, and sends what is written.
 
 import * as api from './api.js';
+import { isReady, ready } from './blocks/text.js';
 import { Composer } from './composer.js';
 import { Conversation } from './conversation.js';
 import { drawEmpty } from './empty.js';
@@ -12,12 +13,14 @@ import { isActive, rowsOf } from './rows.js';
 import { Scroller } from './scroll.js';
 import { Sidebar } from './sidebar.js';
 import * as signin from './signin.js';
+import { Span, partOf } from './span.js';
 import { whenOf } from './words.js';
 
 const LIST_EVERY_MS = 15_000;
 const CALM_MS = 700;
 const OPEN_MAX = 20;
 const SKEW_MS = 60_000;
+const LATER_PX = 400;
 
 const element = (id) => document.getElementById(id);
 const opened = new Map();
@@ -28,7 +31,8 @@ let lostSince = null;
 
 const outbox = new Outbox({ post: api.post, taken, changed: redraw });
 const sidebar = new Sidebar({ create: startNew, refused: signIn });
-const scroller = new Scroller({ top: () => current?.older() });
+const span = new Span();
+const scroller = new Scroller({ top: showEarlier, bottom: showLater, followed });
 const composer = new Composer({ submit: send });
 new Permissions({ where });
 const log = new Log(element('log'), {
@@ -92,6 +96,7 @@ const isBlank = () => Boolean(current?.isNew) && !outbox.of(current.name).length
 function present(draft) {
   lostSince = null;
   log.clear();
+  span.follow();
   composer.show(draft);
   current.open();
   scroller.follow();
@@ -239,10 +244,47 @@ function redraw() {
   });
 }
 
+// What is followed shows its newest part, but fills the screen.
+function showEarlier() {
+  if (!current) return;
+  const { entries } = current.transcript;
+  if (scroller.isFollowing && span.isFull(entries)) return;
+  if (!scroller.isFollowing && span.earlier(entries)) redraw();
+  else current.older();
+}
+
+// What is near the end of what is drawn. True: there is more.
+function showLater(rest) {
+  if (!current) return false;
+  const { entries } = current.transcript;
+  if (rest > LATER_PX || span.of(entries).end === entries.length) return false;
+  if (span.later(entries)) redraw();
+  return true;
+}
+
+function followed(isFollowing) {
+  if (isFollowing) span.follow();
+  else if (current) span.hold(current.transcript.entries);
+  redraw();
+}
+
+let isProseTried = false;
+
+// Nobody wants to see a text twice, first as it is and then as it is meant.
+function isProseReady() {
+  if (isReady() || isProseTried) return true;
+  ready().then(() => {
+    isProseTried = true;
+    redraw();
+  });
+  return false;
+}
+
 function draw() {
   const { name, transcript } = current;
+  if (transcript.entries.length && !isProseReady()) return;
   const pending = outbox.of(name);
-  const rows = rowsOf(transcript, pending);
+  const rows = rowsOf(partOf(transcript, span.of(transcript.entries)), pending);
   scroller.around(() => {
     log.draw(rows);
     element('older').hidden = !current.isLoadingOlder;

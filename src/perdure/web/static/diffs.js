@@ -1,7 +1,4 @@
-// Finds the blocks of code in a text, and draws those that show what changes in a file.
-
-import { make } from './elements.js';
-import { exact } from './exact.js';
+// Finds the blocks of code in a text, and the lines of those that show what changes in a file. Pure.
 
 // The pieces of a text: plain ones, and blocks of code with their language. A block ends only with
 // the very fence that began it.
@@ -30,9 +27,8 @@ export function partsOf(text) {
 
 export const previewOf = (text) => partsOf(text).blocks.find(({ language }) => language === 'diff')?.lines ?? [];
 
-export function diffLine(line) {
-  const kind = /^(\+\+\+|---) /.test(line) ? 'path' : { '+': 'added', '-': 'removed', '@': 'place' }[line[0]];
-  return make('span', kind ?? '', `${exact(line)}\n`);
+export function kindOf(line) {
+  return (/^(\+\+\+|---) /.test(line) ? 'path' : { '+': 'added', '-': 'removed', '@': 'place' }[line[0]]) ?? '';
 }
 
 // The lines of a text whose changes of files are drawn as such, or null if it tells of none.
@@ -40,7 +36,7 @@ export function diffLines(text) {
   const pieces = piecesOf(text);
   if (!pieces.some(({ language }) => language === 'diff')) return null;
   return pieces.flatMap(({ fence, language, lines }) => {
-    if (language === 'diff') return lines.map(diffLine);
-    return lines.join('').trim() || fence ? lines.map((line) => make('span', '', `${exact(line)}\n`)) : [];
+    if (language === 'diff') return lines.map((line) => ({ line, kind: kindOf(line) }));
+    return lines.join('').trim() || fence ? lines.map((line) => ({ line, kind: '' })) : [];
   });
 }

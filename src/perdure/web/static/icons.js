@@ -1,6 +1,6 @@
 const SVG = 'http://www.w3.org/2000/svg';
 
-const PATHS = {
+export const PATHS = {
   plus: 'M12 5v14M5 12h14',
   menu: 'M4 7h16M4 12h16M4 17h10',
   close: 'M6 6l12 12M18 6L6 18',

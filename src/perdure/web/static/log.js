@@ -1,149 +1,114 @@
-// Draws the rows of a conversation, reusing the nodes of rows that did not change.
+// Draws the rows of a conversation. A row that did not change is not drawn again.
 
-import { button, make } from './elements.js';
-import { icon } from './icons.js';
-import { draw } from './markdown.js';
-import { attached, drawMedia } from './media.js';
-import { drawQuestion } from './questions.js';
+import { Blocks } from './blocks/index.js';
+import { Notice } from './blocks/notice.js';
+import { Plan } from './blocks/plan.js';
+import { Question } from './blocks/question.js';
+import { ToolCall } from './blocks/tool.js';
 import { isSameRow } from './rows.js';
-import { drawTool } from './tools.js';
+import { Button, Icon, html, remembered, render, useState } from './ui.js';
 import { leftOutWords, timeRows, whenOf } from './words.js';
 
-function time(at) {
+function Time({ at }) {
   const when = whenOf(at);
   if (!when) return null;
-  const element = make('time', '', when.toLocaleTimeString([], { hour: 'numeric', minute: '2-digit' }));
-  element.dateTime = when.toISOString();
-  element.title = when.toLocaleString();
-  return element;
+  const shown = when.toLocaleTimeString([], { hour: 'numeric', minute: '2-digit' });
+  return html`<time datetime=${when.toISOString()} title=${when.toLocaleString()}>${shown}</time>`;
 }
 
-function times(timings) {
-  const rows = timeRows(timings).flatMap(([step, took]) => [make('dt', '', step), make('dd', '', took)]);
-  return make('details', 'times', make('summary', 'meta', 'Where the time went'), make('dl', '', ...rows));
+function Times({ timings }) {
+  const rows = timeRows(timings);
+  return html`<details class="times"><summary class="meta">Where the time went</summary><dl>${rows.map(([step, took]) => html`<dt>${step}</dt><dd>${took}</dd>`)}</dl></details>`;
 }
 
-function said(text, attachments, footer) {
-  const bubble = text ? make('div', 'bubble', text) : null;
-  return [make('span', 'visually-hidden', 'You said:'), attached(attachments), bubble, footer];
+function User({ row: { entry, label } }) {
+  return html`
+    <span class="visually-hidden">You said:</span>
+    <${Blocks} message=${entry} />
+    <div class="meta">${label ?? leftOutWords(entry.leftOut)}${label ? null : html`<${Time} at=${entry.at} />`}</div>`;
 }
 
-// Lists come as lines of two columns; the columns are drawn to fit the screen.
-function told(text) {
-  const rows = text.split('\n').map((line) => /^(\S.*?) {2,}(\S.*)$/.exec(line) ?? line);
-  if (typeof rows[0] === 'string') return [make('span', 'notice-text', text)];
-  const blocks = [];
-  for (const row of rows) {
-    if (typeof row === 'string') blocks.push(make('span', 'notice-text', row));
-    else {
-      if (blocks.at(-1)?.tagName !== 'DL') blocks.push(make('dl', 'notice-list'));
-      blocks.at(-1).append(make('dt', '', row[1]), make('dd', '', row[2]));
-    }
-  }
-  return blocks;
+function Pending({ row: { item, label, error }, acts }) {
+  const message = { role: 'user', text: item.text, attachments: item.attachments };
+  const failed = html`<div class="meta error" role="alert">
+    ${label ?? ''}<span>${error}</span>
+    <${Button} class="link" label="Try again" action=${() => acts.sendAgain(item.id)} />
+    <${Button} class="link" label="Discard" action=${() => acts.discard(item.id)} />
+  </div>`;
+  return html`
+    <span class="visually-hidden">You said:</span>
+    <${Blocks} message=${message} />
+    ${error ? failed : html`<div class="meta">${label ?? ''}</div>`}`;
 }
 
-// The marks with which the gateway writes a list of what is still to be done.
-const TODO_STATES = { '☐': 'open', '▶': 'doing', '☑': 'done', '✖': 'dropped' };
+function Assistant({ row: { entry, isStreaming, timings } }) {
+  return html`
+    ${entry.origin ? html`<div class="meta">Sent from elsewhere</div>` : null}
+    <span class="visually-hidden">${entry.origin ? '' : 'Answer:'}</span>
+    <${Blocks} message=${entry} isStreaming=${isStreaming} />
+    ${timings ? html`<${Times} timings=${timings} />` : null}`;
+}
 
-const DRAW = {
-  user(node, { entry, label }) {
-    const shown = label ?? leftOutWords(entry.leftOut);
-    node.replaceChildren(...said(entry.text, entry.attachments, make('div', 'meta', shown, label ? null : time(entry.at))).filter(Boolean));
-  },
+function Offer({ label, act }) {
+  const [isTaken, setTaken] = useState(false);
+  const take = () => {
+    setTaken(true);
+    act();
+  };
+  return html`<${Button} class="link" label=${label} disabled=${isTaken} action=${take} />`;
+}
 
-  pending(node, { item, label, error }, acts) {
-    const footer = make('div', 'meta', label ?? '');
-    if (error) {
-      footer.className = 'meta error';
-      footer.setAttribute('role', 'alert');
-      footer.append(make('span', '', error), button('Try again', 'link', () => acts.sendAgain(item.id)), button('Discard', 'link', () => acts.discard(item.id)));
-    }
-    node.classList.toggle('unsent', item.status === 'sending');
-    node.replaceChildren(...said(item.text, item.attachments, footer).filter(Boolean));
-  },
+function Outcome({ row: { outcome, text, turn, canContinue, canRetry }, acts }) {
+  return html`
+    ${outcome === 'failed' || outcome === 'refused' ? html`<${Icon} name="alert" />` : null}
+    <span>${text}</span>
+    ${canContinue ? html`<${Offer} label="Continue" act=${acts.goOn} />` : null}
+    ${canRetry ? html`<${Offer} label="Retry" act=${acts.retry} />` : null}
+    ${outcome === 'failed' ? html`<span class="meta" title="The operator finds out why with this id">${turn}</span>` : null}`;
+}
 
-  assistant(node, { entry, isStreaming, timings }) {
-    let body = node.querySelector('.prose');
-    if (!body) {
-      body = make('div', 'prose');
-      node.append(make('span', 'visually-hidden', entry.origin ? '' : 'Answer:'), body);
-      if (entry.origin) node.prepend(make('div', 'meta', 'Sent from elsewhere'));
-    }
-    draw(body, entry.text, { isStreaming });
-    for (const holder of body.querySelectorAll('.media[data-media]:empty')) {
-      drawMedia(holder, { id: holder.dataset.media, name: holder.dataset.name });
-    }
-    const files = attached(entry.attachments);
-    node.querySelector('.attached')?.remove();
-    if (files) node.append(files);
-    node.classList.toggle('streaming', isStreaming);
-    node.querySelector('.times')?.remove();
-    if (timings) node.append(times(timings));
-    node.hidden = !entry.text && !files;
-    // Screen readers read the answer when it is whole, not at each word.
-    node.setAttribute('aria-busy', String(isStreaming));
-  },
+function Status({ row: { text, isBusy } }) {
+  return html`
+    ${isBusy ? html`<span class="dots"><i></i><i></i><i></i></span>` : null}
+    <span class=${isBusy && text === 'Working…' ? 'visually-hidden' : ''}>${text}</span>`;
+}
 
-  tool: drawTool,
-
-  approval: drawQuestion,
-
-  todo(node, { text }) {
-    let body = node.querySelector('.prose');
-    if (!body) {
-      body = make('div', 'prose');
-      node.replaceChildren(body);
-    }
-    draw(body, text);
-    for (const item of body.querySelectorAll('li')) item.className = TODO_STATES[[...item.textContent.trim()][0]] ?? '';
-  },
-
-  notice(node, { entry, choices: words }, acts) {
-    // The words are the answer on every surface; a click only types them.
-    const choices = words.map((word) => button(word[0].toUpperCase() + word.slice(1), 'quiet small', () => {
-      for (const each of node.querySelectorAll('button')) each.disabled = true;
-      acts.say(word);
-    }));
-    node.classList.toggle('long', entry.text.includes('\n'));
-    node.replaceChildren(
-      ...[
-        entry.command ? make('code', '', entry.command) : null,
-        ...told(entry.text),
-        choices.length ? make('div', 'choices', ...choices) : null,
-      ].filter(Boolean),
-    );
-  },
-
-  outcome(node, { outcome, text, turn, canContinue, canRetry }, acts) {
-    node.dataset.outcome = outcome;
-    const parts = [outcome === 'failed' || outcome === 'refused' ? icon('alert') : null, make('span', '', text)];
-    const offer = (label, act) => {
-      const offered = button(label, 'link', () => {
-        offered.disabled = true;
-        act();
-      });
-      parts.push(offered);
-    };
-    if (canContinue) offer('Continue', acts.goOn);
-    if (canRetry) offer('Retry', acts.retry);
-    if (outcome === 'failed') {
-      const id = make('span', 'meta', turn);
-      id.title = 'The operator finds out why with this id';
-      parts.push(id);
-    }
-    node.replaceChildren(...parts.filter(Boolean));
-  },
-
-  status(node, { text, isBusy }) {
-    node.replaceChildren(...(isBusy ? [make('span', 'dots', make('i'), make('i'), make('i'))] : []), make('span', isBusy && text === 'Working…' ? 'visually-hidden' : '', text));
-  },
+const KINDS = {
+  user: User,
+  pending: Pending,
+  assistant: Assistant,
+  tool: ToolCall,
+  approval: ({ row, acts }) => html`<${Question} entry=${row.entry} acts=${acts} />`,
+  todo: ({ row }) => html`<${Plan} text=${row.text} />`,
+  notice: ({ row, acts }) => html`<${Notice} entry=${row.entry} choices=${row.choices} say=${acts.say} />`,
+  outcome: Outcome,
+  status: Status,
 };
+
+// What a row is, for the style sheet.
+function marksOf(row) {
+  switch (row.kind) {
+    case 'pending': return { class: row.item.status === 'sending' ? ' unsent' : '' };
+    // Screen readers read the answer when it is whole, not at each word.
+    case 'assistant': return { class: row.isStreaming ? ' streaming' : '', 'aria-busy': String(row.isStreaming), hidden: !row.entry.text && !row.entry.attachments.length };
+    case 'tool': return { 'data-state': (row.effect && row.effect.state !== 'unknown' ? row.effect.state : row.state) ?? '' };
+    case 'approval': return { 'data-state': row.entry.state };
+    case 'notice': return { class: row.entry.text.includes('\n') ? ' long' : '' };
+    case 'outcome': return { 'data-outcome': row.outcome };
+    default: return {};
+  }
+}
+
+function drawRow({ row, acts }) {
+  const { class: marks = '', ...attributes } = marksOf(row);
+  return html`<div class=${`row ${row.kind}${marks}`} data-key=${row.key} ...${attributes}><${KINDS[row.kind]} row=${row} acts=${acts} /></div>`;
+}
+
+const Row = remembered(drawRow, (before, after) => isSameRow(before.row, after.row));
 
 export class Log {
   #root;
   #acts;
-  #drawn = new Map();
 
   constructor(root, acts) {
     this.#root = root;
@@ -152,31 +117,11 @@ export class Log {
   }
 
   clear() {
-    this.#drawn.clear();
-    this.#root.replaceChildren();
+    render(null, this.#root);
   }
 
   draw(rows) {
-    const kept = new Map();
-    for (const row of rows) kept.set(row.key, this.#nodeOf(row));
-    for (const [key, { node }] of this.#drawn) if (!kept.has(key)) node.remove();
-    let place = this.#root.firstElementChild;
-    for (const { node } of kept.values()) {
-      if (node === place) place = place.nextElementSibling;
-      else this.#root.insertBefore(node, place);
-    }
-    this.#drawn = kept;
-  }
-
-  #nodeOf(row) {
-    const known = this.#drawn.get(row.key);
-    if (known && isSameRow(known.row, row)) return known;
-    const isReusable = known && known.row.kind === row.kind;
-    const node = isReusable ? known.node : make('div', `row ${row.kind}`);
-    if (known && !isReusable) known.node.remove();
-    node.dataset.key = row.key;
-    DRAW[row.kind]?.(node, row, this.#acts);
-    return { row, node };
+    render(html`${rows.map((row) => html`<${Row} key=${`${row.kind} ${row.key}`} row=${row} acts=${this.#acts} />`)}`, this.#root);
   }
 }
 

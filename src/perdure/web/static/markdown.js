@@ -1,6 +1,22 @@
 // Model text to DOM. Raw HTML is never parsed as HTML, and nothing here may emit a style
 // attribute or a foreign image: the page's policy forbids both.
 
+const PARSER = './vendor/markdown-it.umd.min.js';
+
+// The parser is the largest part of the page, and a script of the old kind.
+async function loadParser() {
+  const script = document.createElement('script');
+  script.src = new URL(PARSER, import.meta.url);
+  const loaded = new Promise((resolve, reject) => {
+    script.onload = resolve;
+    script.onerror = () => reject(new Error('the parser of markdown could not be loaded'));
+  });
+  document.head.append(script);
+  await loaded;
+}
+
+if (!window.markdownit) await loadParser();
+
 const md = window.markdownit({ html: false, linkify: true, breaks: false, typographer: false });
 // Else "main.py" is taken for a web site in Paraguay.
 md.linkify.set({ fuzzyLink: false, fuzzyEmail: false });
@@ -107,6 +123,7 @@ const drawn = new WeakMap();
 
 // Only blocks that changed are replaced, so a selection in finished text survives streaming.
 export function draw(element, text, { isStreaming = false } = {}) {
+  if (!drawn.has(element)) element.replaceChildren();
   const before = drawn.get(element) ?? [];
   const after = blocks(isStreaming ? heal(text) : text);
   after.forEach((html, i) => {

@@ -2,8 +2,6 @@
 // blob: images.
 
 import * as api from './api.js';
-import { make } from './elements.js';
-import { icon } from './icons.js';
 
 const SHOWN = /^image\/(png|jpeg|gif|webp|avif)$/;
 const CACHE_MAX = 40;
@@ -27,7 +25,7 @@ function fetched(id) {
   return cache.get(id);
 }
 
-async function save(id, name) {
+export async function save(id, name) {
   const link = document.createElement('a');
   link.href = URL.createObjectURL(await fetched(id));
   link.download = name || id;
@@ -35,44 +33,13 @@ async function save(id, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-function fileButton(id, name, label) {
-  const button = document.createElement('button');
-  button.type = 'button';
-  button.className = 'file';
-  button.append(icon('file'), label || name || 'Attachment');
-  button.addEventListener('click', () => {
-    save(id, name).catch((failure) => {
-      button.title = failure.message;
-      button.classList.add('failed');
-    });
-  });
-  return button;
-}
-
-export function attached(attachments) {
-  if (!attachments.length) return null;
-  const list = make('div', 'attached');
-  for (const { media, url, name, mime } of attachments) {
-    const holder = make('span', 'media');
-    if (media) drawMedia(holder, { id: media, name, mime });
-    else holder.textContent = name || url || 'Attachment';
-    list.append(holder);
-  }
-  return list;
-}
-
-export async function drawMedia(holder, { id, name = '', mime = '', label = '' }) {
-  holder.replaceChildren(fileButton(id, name, label));
-  if (mime && !SHOWN.test(mime)) return;
-  try {
-    const blob = await fetched(id);
-    if (!SHOWN.test(blob.type)) return;
-    const image = document.createElement('img');
-    image.src = await dataUrl(blob);
-    image.alt = name || 'Attached image';
-    await image.decode();
-    holder.replaceChildren(image);
-  } catch {
-    // The button stays, and says what is wrong when it is used.
-  }
+// A picture as an address that can be shown; null for anything else.
+export async function picture(id, mime = '') {
+  if (mime && !SHOWN.test(mime)) return null;
+  const blob = await fetched(id);
+  if (!SHOWN.test(blob.type)) return null;
+  const image = new Image();
+  image.src = await dataUrl(blob);
+  await image.decode();
+  return image.src;
 }

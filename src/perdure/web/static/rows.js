@@ -25,9 +25,10 @@ function turnFacts(transcript) {
     }
     facts.set(entry.turn, fact);
   }
-  for (const [turn, { outcome, reason, detail, timings }] of transcript.outcomes) {
-    const fact = facts.get(turn);
-    if (!fact) continue;
+  for (const [turn, fact] of facts) {
+    const told = transcript.outcomes.get(turn);
+    if (!told) continue;
+    const { outcome, reason, detail, timings } = told;
     fact.outcome = outcome;
     fact.reason = reason ?? fact.reason;
     fact.detail = detail || fact.detail;
@@ -172,12 +173,15 @@ function pendingRow(item, waiting, queued) {
   return { key: `out:${item.id}`, kind: 'pending', item, label, error };
 }
 
-export function rowsOf(transcript, pending) {
+// Behind a part of the transcript that is not its end, nothing is drawn of what comes later.
+export function rowsOf(transcript, outgoing) {
+  const { isEnd = true } = transcript;
+  const pending = isEnd ? outgoing : NONE;
   const facts = turnFacts(transcript);
   const shown = new Set(transcript.entries.map((entry) => entry.id));
   const unseen = pending.filter((item) => !item.message || !shown.has(item.message));
   const waiting = waitingTurns(transcript, unseen, facts);
-  const lastTurn = transcript.entries.findLast((entry) => facts.has(entry.turn) && !waiting.includes(entry.turn))?.turn;
+  const lastTurn = isEnd && transcript.entries.findLast((entry) => facts.has(entry.turn) && !waiting.includes(entry.turn))?.turn;
   const context = { facts, waiting, lastTurn, unseen };
   const isWaiting = (entry) => entry.role === 'user' && waiting.includes(entry.turn);
   const lists = todoRows(transcript);
@@ -191,8 +195,9 @@ export function rowsOf(transcript, pending) {
   const queuedRows = transcript.entries.filter(isWaiting).map((entry) => entryRow(entry, transcript, context));
   const begun = unseen.filter((item) => item.status === 'accepted' && !waiting.includes(item.turn));
   const later = unseen.filter((item) => !begun.includes(item));
-  const outgoing = (items) => items.map((item) => pendingRow(item, waiting, transcript.queued));
-  return [...rows, ...outgoing(begun), ...statusRow(transcript, facts), ...queuedRows, ...outgoing(later)];
+  const sent = (items) => items.map((item) => pendingRow(item, waiting, transcript.queued));
+  const status = isEnd ? statusRow(transcript, facts) : NONE;
+  return [...rows, ...sent(begun), ...status, ...queuedRows, ...sent(later)];
 }
 
 export function isSameRow(a, b) {

@@ -8,9 +8,15 @@ export class Scroller {
   #jump = document.getElementById('jump');
   #isFollowing = true;
   #top;
+  #bottom;
+  #followed;
 
-  constructor({ top }) {
+  // top() and bottom() are called near an end of what is drawn, followed(isFollowing) when that
+  // changes. bottom() tells whether there is more below.
+  constructor({ top, bottom, followed }) {
     this.#top = top;
+    this.#bottom = bottom;
+    this.#followed = followed;
     this.#box.addEventListener('scroll', () => this.#scrolled(), { passive: true });
     this.#jump.addEventListener('click', () => this.follow());
     // Images and the growing text box change heights outside of a redraw.
@@ -19,9 +25,25 @@ export class Scroller {
     sizes.observe(this.#box.firstElementChild);
   }
 
+  get isFollowing() {
+    return this.#isFollowing;
+  }
+
   follow() {
-    this.#isFollowing = true;
+    this.#set(true);
     this.#keep();
+  }
+
+  // Leaves the newest message, to show another one.
+  leave() {
+    this.#set(false);
+    this.#keep();
+  }
+
+  #set(isFollowing) {
+    const isNew = isFollowing !== this.#isFollowing;
+    this.#isFollowing = isFollowing;
+    if (isNew) this.#followed(isFollowing);
   }
 
   // Runs a redraw. Rows added above must not move what is being read.
@@ -48,7 +70,7 @@ export class Scroller {
 
   #scrolled() {
     const rest = this.#box.scrollHeight - this.#box.scrollTop - this.#box.clientHeight;
-    this.#isFollowing = rest < NEAR_PX;
+    this.#set(rest < NEAR_PX && !this.#bottom(rest));
     this.#jump.hidden = this.#isFollowing;
     if (this.#box.scrollTop < TOP_PX) this.#top();
   }
