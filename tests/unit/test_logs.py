@@ -6,7 +6,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from perdure.app.logs import _file, _Passing
+from perdure.app.logs import _file, _Passing, _terminal
 
 
 def test_what_cannot_be_written_is_let_go_and_the_file_is_opened_anew(
@@ -42,3 +42,12 @@ def test_details_are_our_own_and_not_those_of_libraries() -> None:
 
     assert [lines.get_nowait().msg for _ in range(2)] == [{"event": "turn begun"}, "cannot go on"]
     assert lines.empty()
+
+
+def test_a_line_that_has_no_format_reaches_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    # The format of a terminal takes a stack as one text only.
+    said = {"event": "where is it?", "stack": ["here"]}
+    made = {"msg": said, "name": "loop", "_logger": None, "_name": "error"}
+    _terminal([]).handle(logging.makeLogRecord(made))
+
+    assert "where is it?" in capsys.readouterr().err

@@ -115,7 +115,11 @@ class _Passing(logging.handlers.QueueHandler):
 
 class _Terminal(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name
-        """Do nothing: the terminal is gone, and there is nowhere to report it."""
+        """Do nothing if the terminal is gone, because there is nowhere to report it. A line that
+        cannot be formatted is written as it is."""
+        if not isinstance(sys.exc_info()[1], OSError | ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                self.stream.write(f"{record.msg}\n")
 
 
 class _File(logging.handlers.RotatingFileHandler):

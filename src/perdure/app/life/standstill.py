@@ -66,7 +66,8 @@ class Standstill:
         self._noticed()
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - there is no other way
         frames = traceback.extract_stack(frame)[-FRAMES_MAX:] if frame else []
-        where = [f"{each.filename}:{each.lineno} {each.name}" for each in frames]
+        # One text: the terminal's format prints a field of this name as it is, below the line.
+        where = "\n".join(f"{each.filename}:{each.lineno} {each.name}" for each in frames)
         log.error("the event loop stands still", since_s=self._patience_s, stack=where)
         while not sign.wait(EVERY_S):
             if self._is_over.is_set():
