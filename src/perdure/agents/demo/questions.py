@@ -12,7 +12,7 @@ it come from an attempt that was interrupted, so the answer continues there.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Final
@@ -46,13 +46,17 @@ _FILE: Final = re.compile(r"demo\s+file\s+(\S+)\s*(.*)", re.DOTALL)
 # a forwarded message is kept, because it is part of what was said.
 _SENDER: Final = re.compile(r"\A\[(?!Forwarded from )[^\]\n]*\]\n")
 _PIECE: Final = re.compile(r"\S+\s*")
+# Longer questions hold no options. Dividing one into its words would hold up everybody.
+_OPTIONS_LENGTH_MAX: Final = 10_000
 _OFFLINE: Final = "I am the offline demo agent; name a model in perdure.toml for real answers."
 
 
 class AnswerPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds an answer before it is given: words to stream, a call or a file, and how it ends."""
+    """Holds an answer before it is given: words to stream, a call or a file, and how it ends. An
+    earlier attempt has said the first `words_said` words."""
 
-    pieces: tuple[str, ...] = ()
+    text: str = ""
+    words_said: int = 0
     delay_ms: int | None = None
     tool: str = ""
     arguments: str = ""
@@ -60,6 +64,11 @@ class AnswerPlan(msgspec.Struct, frozen=True, kw_only=True):
     content: str = ""
     fails: bool = False
     is_cut: bool = False
+
+    def pieces(self) -> Iterator[str]:
+        """Yield the words that are left to say. A long text is not divided at once."""
+        words = (found[0] for found in _PIECE.finditer(self.text))
+        return islice(words, self.words_said, None)
 
 
 @dataclass(slots=True)
@@ -111,18 +120,20 @@ def plan(heard: QuestionSoFar) -> AnswerPlan:
     tool = _TOOL.fullmatch(heard.question)
     if tool and heard.results:
         quoted = " and ".join(f'"{result}"' for result in heard.results)
-        return _rest(AnswerPlan(pieces=_pieces(f"The tool {tool[1]} answered: {quoted}.")), heard)
+        return _rest(AnswerPlan(text=f"The tool {tool[1]} answered: {quoted}."), heard)
     if tool:
         return AnswerPlan(tool=tool[1], arguments=tool[2].strip() or "{}")
     file = _FILE.fullmatch(heard.question)
     if file:
-        whole = AnswerPlan(pieces=_pieces(f"Here is {file[1]}."), file=file[1], content=file[2])
+        whole = AnswerPlan(text=f"Here is {file[1]}.", file=file[1], content=file[2])
         return _rest(whole, heard)
-    return _rest(_options(heard.question) or AnswerPlan(pieces=_pieces(_echo(heard))), heard)
+    return _rest(_options(heard.question) or AnswerPlan(text=_echo(heard)), heard)
 
 
 def _options(question: str) -> AnswerPlan | None:
     """Plan what `demo` was told to do. Returns None if the words are not its options."""
+    if len(question) > _OPTIONS_LENGTH_MAX:
+        return None
     first, *rest = question.split() or [""]
     options = [_OPTION.fullmatch(word) for word in rest]
     if first != "demo" or not options:
@@ -139,7 +150,7 @@ def _options(question: str) -> AnswerPlan | None:
     wanted = numbers.get("words", _WORDS_BEFORE_CUT if "cut" in flags else _WORDS_DEFAULT)
     delay_ms = numbers.get("delay_ms")
     return AnswerPlan(
-        pieces=_pieces(long_answer(min(wanted, WORDS_MAX))),
+        text=long_answer(min(wanted, WORDS_MAX)),
         delay_ms=None if delay_ms is None else min(delay_ms, DELAY_MAX_MS),
         fails="fail" in flags,
         is_cut="cut" in flags,
@@ -158,11 +169,7 @@ def _echo(heard: QuestionSoFar) -> str:
     return f"{said}{sent} {_OFFLINE}"
 
 
-def _pieces(text: str) -> tuple[str, ...]:
-    return tuple(_PIECE.findall(text))
-
-
 def _rest(whole: AnswerPlan, heard: QuestionSoFar) -> AnswerPlan:
     """Return the plan without what an earlier attempt has said or given."""
     file = "" if heard.has_given else whole.file
-    return msgspec.structs.replace(whole, pieces=whole.pieces[heard.words_said :], file=file)
+    return msgspec.structs.replace(whole, words_said=heard.words_said, file=file)
