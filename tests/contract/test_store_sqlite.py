@@ -307,7 +307,7 @@ HOT = {
     "making a session ready": session_queue._MAKE_READY,
     "open turns": history._OPEN_TURNS,
     "the running text": history._RUNNING_TEXT,
-    "what was said": history._SAID,
+    "what was opened": history._OPENED,
     "the chain": chains._CHAIN,
     "the sizes of a chain": chains._CHAIN_SIZES,
     "the turn of a message": history._TURN_OF_MESSAGE,

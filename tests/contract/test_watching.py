@@ -13,12 +13,23 @@ import pytest
 from perdure.domain.errors import Transient
 from perdure.domain.ids import ConversationId, MessageId, SessionId
 from perdure.domain.inbound.updates import Accepted
+from perdure.domain.journal.events import ToolFinished, ToolStarted
 from perdure.domain.journal.transcript import Entry
-from perdure.domain.outcomes import Interruption, Outcome
-from perdure.domain.turn.watching import Delta, News, OutcomeNews, Position, StateNews
+from perdure.domain.outcomes import CallEnding, Interruption, Outcome
+from perdure.domain.tools.asking import ALLOW
+from perdure.domain.turn.watching import (
+    Delta,
+    News,
+    OutcomeNews,
+    Position,
+    QuestionNews,
+    StateNews,
+    ToolNews,
+)
 from perdure.engine.watching import watch
 from perdure.engine.watching.feed import Feed, Subscription
 from perdure.engine.watching.watch import LiveWatchers
+from perdure.ports.turns.questions import QuestionReply
 from perdure.ports.turns.turns import Settlement
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import (
@@ -27,6 +38,7 @@ from perdure.testkit.simulator.stores import (
     claim_one,
     flush,
     piece,
+    question_about,
     said,
     settle,
     tool_call,
@@ -341,6 +353,40 @@ async def test_a_state_that_was_seen_is_not_told_again(store: Store, ada: Person
 
     assert [type(each) async for _, each in behind_state] == [Delta]
     assert [each async for _, each in behind_text] == []
+
+
+async def test_whoever_comes_while_a_person_is_asked_hears_what_the_answer_is_about(
+    store: Store, ada: Person
+) -> None:
+    asked = await ada.says("pay the bill")
+    lease, call = (await claim_one(store)).lease, tool_call("pay")
+    await store.turns.append(lease, [said(lease, "Sure.", calls=(call,))])
+    about = question_about(lease, call, deadline=2**50)
+    await store.turns.wait(lease, [about])
+    watching = Watching(store)
+    assert isinstance(await watching.begin(asked.conversation), StateNews)
+    came = watching.at
+
+    reply = QuestionReply(question=about.question, answer=ALLOW, by=ada.id)
+    watching.feed.publish_recorded((await store.questions.answer(reply)).recorded)
+    lease = (await claim_one(store)).lease
+    begun = ToolStarted(turn=lease.turn, call=call.id)
+    ended = ToolFinished(turn=lease.turn, call=call.id, ending=CallEnding.FAILED, result="no")
+    watching.feed.publish_recorded(await store.turns.append(lease, [begun, ended]))
+
+    live: list[News] = []
+    while sum(isinstance(each, ToolNews) for each in live) < 2:
+        live.append(await watching.next())
+    missed = [each async for _, each in told(store, asked.conversation, came)]
+    for news in (live, missed):
+        (closed,) = [each for each in news if isinstance(each, QuestionNews)]
+        assert (closed.state, closed.tool, closed.args) == ("allowed", "pay", call.arguments)
+        assert (closed.kind, closed.deadline) == ("approval", about.deadline)
+        calls = [each for each in news if isinstance(each, ToolNews)]
+        assert [(each.name, each.state, each.ended) for each in calls] == [
+            ("pay", "started", ""),
+            ("pay", "finished", "failed"),
+        ]
 
 
 async def test_whoever_waits_for_a_turn_is_told_when_the_node_leaves(

@@ -143,13 +143,18 @@ def test_a_call_that_an_agent_makes_by_itself_is_told_from_its_beginning() -> No
 
 
 @pytest.mark.parametrize(
-    ("state", "status"),
-    [("finished", "completed"), ("failed", "failed"), ("refused", "failed"), ("unknown", "failed")],
+    ("state", "ended", "status"),
+    [
+        ("finished", "", "completed"),
+        ("finished", "failed", "failed"),
+        ("finished", "refused", "failed"),
+        ("unknown", "", "failed"),
+    ],
 )
-def test_a_call_is_told_as_it_has_ended(state: str, status: str) -> None:
+def test_a_call_is_told_as_it_has_ended(state: str, ended: str, status: str) -> None:
     telling = Retelling(folder="/w", media="")
-    ended = ToolNews(turn=TURN, call="call_1", name="fetch", state=state, result="x")
-    last = telling.retold(ended)[-1]
+    news = ToolNews(turn=TURN, call="call_1", name="fetch", state=state, ended=ended, result="x")
+    last = telling.retold(news)[-1]
     assert isinstance(last, CallChanged)
     assert last.status == status
 

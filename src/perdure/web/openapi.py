@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from aiohttp import web
 
-from perdure.domain.turn.watching import Delta, OutcomeNews, StateNews, ToolNews
+from perdure.domain.turn.watching import Delta, OutcomeNews, QuestionNews, StateNews, ToolNews
 from perdure.ports.gateway import Report
 from perdure.web import wire
 from perdure.web.endpoints import CURSOR, OLDER_CURSORS, Endpoint
@@ -65,7 +65,7 @@ CALLS: Final = (
     _Operation("get", "/readyz", "A message would be accepted now", None),
     _Operation("get", "/metrics", "Prometheus metrics", None, media="text/plain"),
 )  # fmt: skip
-_EVENTS: Final = (Delta, ToolNews, OutcomeNews, StateNews)
+_EVENTS: Final = (Delta, ToolNews, QuestionNews, OutcomeNews, StateNews)
 _OPEN: Final = ("/hooks/{adapter}/{path}", "/healthz", "/readyz", "/metrics")
 
 

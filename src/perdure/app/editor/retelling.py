@@ -75,7 +75,7 @@ class Retelling:
                 return self._entry(news, may_grow=may_grow)
             case ToolNews():
                 said = news.text if news.result is None else news.result
-                return [*self._call(news.call, news.name, news.state, said)]
+                return [*self._call(news.call, news.name, news.ended or news.state, said)]
             case OutcomeNews():
                 return self._ended()
             case StateNews(title=title) if title and title != self._title:

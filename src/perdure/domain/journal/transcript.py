@@ -51,12 +51,14 @@ from perdure.domain.renewals import renewal_of
 
 # The suffix that makes the id of an empty last entry from the id of its turn.
 _END: Final = ".end"
-# How people see that a tool call is over, where it has not just returned a result.
+# How people see that a tool call is over.
+FINISHED: Final = "finished"
+UNKNOWN: Final = "unknown"
 _STATES: Final[Mapping[CallEnding, str]] = {
     CallEnding.FAILED: "failed",
     CallEnding.INTERRUPTED: "failed",
     CallEnding.DENIED: "refused",
-    CallEnding.UNKNOWN: "unknown",
+    CallEnding.UNKNOWN: UNKNOWN,
 }
 # The place of what is still being written: behind everything that is in the journal.
 AT_THE_END: Final = 2**62
@@ -367,7 +369,7 @@ def ended_turn(entry: str) -> str:
 
 def call_state(ending: CallEnding) -> str:
     """Return the state of a tool call that is over, as people see it."""
-    return _STATES.get(ending, "finished")
+    return _STATES.get(ending, FINISHED)
 
 
 def page(

@@ -34,9 +34,12 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.journal.model.timings import UNTIMED, Timings
 from perdure.domain.journal.model.usage import AnswerUsage, usage_shown
+from perdure.domain.journal.open_calls import OpenCalls
 from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived
 from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.journal.transcript import (
+    FINISHED,
+    UNKNOWN,
     Entry,
     assistant_entry,
     call_state,
@@ -76,13 +79,15 @@ class ToolProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Says that a tool call has started or ended, or how far it is. A long result is kept as the
-    file `whole`, of `size` characters, and `result` is its beginning."""
+    """Says that a tool call has started or ended, or how far it is. `ended` says how, if it has not
+    just returned a result. A long result is kept as the file `whole`, of `size` characters, and
+    `result` is its beginning."""
 
     turn: TurnId
     call: str
     name: str
     state: str
+    ended: str = ""
     result: str | None = None
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
@@ -97,12 +102,12 @@ class QuestionNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     id: str
     turn: TurnId
     tool: str
+    args: str
+    deadline: int
     state: str
     kind: str = ""
-    args: str = ""
     text: str = ""
     choices: tuple[str, ...] = ()
-    deadline: int = 0
     answer: str = ""
     by: str = ""
 
@@ -190,9 +195,8 @@ def position(text: str) -> Position:
     return Position(generation, seq, sub, offset)
 
 
-def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
-    """Return what one event means to a watcher. `calls` remembers the names of the tools of open
-    calls and questions."""
+def news_of(recorded: Recorded, calls: OpenCalls) -> list[News]:
+    """Return what one event means to a watcher."""
     match recorded.event:
         case TurnQueued() | MessageJoined() | SteerAccepted() as spoken:
             is_sent = isinstance(spoken, TurnQueued) and spoken.kind == TurnKind.SENT
@@ -208,7 +212,6 @@ def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
                 )
             ]
         case AssistantSaid() as said:
-            calls.update({call.id: call.name for call in said.calls})
             return [assistant_entry(said, recorded.at)]
         case ToolStarted() | ToolFinished() | AnswerAwaited() | AnswerReceived() as event:
             return [_call_news(event, calls)]
@@ -231,27 +234,29 @@ def news_of(recorded: Recorded, calls: dict[str, str]) -> list[News]:
 
 
 def _call_news(
-    event: ToolStarted | ToolFinished | AnswerAwaited | AnswerReceived, calls: dict[str, str]
+    event: ToolStarted | ToolFinished | AnswerAwaited | AnswerReceived, calls: OpenCalls
 ) -> ToolNews | QuestionNews:
     """Return what an event means that is about one call, or about a question."""
     match event:
         case ToolStarted(turn=turn, call=call):
-            return ToolNews(turn=turn, call=call, name=calls.get(call, ""), state="started")
+            return ToolNews(turn=turn, call=call, name=calls.name_of(call), state="started")
         case ToolFinished():
-            return _finished_news(event, event.name or calls.pop(event.call, ""))
+            return _finished_news(event, event.name or calls.name_of(event.call))
         case AnswerAwaited():
-            calls[event.question] = event.tool
             return _question_news(event)
         case AnswerReceived():
-            return _answer_news(event, calls.pop(event.question, ""))
+            return _answer_news(event, calls.asked(event.question))
 
 
 def _finished_news(finished: ToolFinished, name: str) -> ToolNews:
+    state = call_state(finished.ending)
+    is_known = state in (FINISHED, UNKNOWN)
     return ToolNews(
         turn=finished.turn,
         call=finished.call,
         name=name,
-        state=call_state(finished.ending),
+        state=state if is_known else FINISHED,
+        ended="" if is_known else state,
         result=finished.result,
         attachments=finished.attachments,
         whole=finished.whole or "",
@@ -264,22 +269,25 @@ def _question_news(asked: AnswerAwaited) -> QuestionNews:
         id=asked.question,
         turn=asked.turn,
         tool=asked.tool,
+        args=asked.arguments,
+        deadline=asked.deadline,
         state="pending",
         kind=asked.kind,
-        args=asked.arguments,
         text=asked.text,
         choices=asked.choices,
-        deadline=asked.deadline,
     )
 
 
-def _answer_news(answered: AnswerReceived, tool: str) -> QuestionNews:
+def _answer_news(answered: AnswerReceived, asked: AnswerAwaited | None) -> QuestionNews:
     state = _ANSWER_STATES.get(answered.answer, "answered") if answered.by else answered.reason
     return QuestionNews(
         id=answered.question,
         turn=answered.turn,
-        tool=tool,
+        tool=asked.tool if asked else "",
+        args=asked.arguments if asked else "",
+        deadline=asked.deadline if asked else 0,
         state="expired" if state == "deadline" else state,
+        kind=asked.kind if asked else "",
         answer=answered.answer,
         by=answered.by or "",
     )
@@ -300,7 +308,7 @@ def state_of(standing: SessionStanding) -> StateNews:
 
 
 def told_of(
-    recorded: Recorded, *, generation: int, shown: int, calls: dict[str, str]
+    recorded: Recorded, *, generation: int, shown: int, calls: OpenCalls
 ) -> tuple[list[Told], int]:
     """Return the news of one event with their positions, for a watcher who was shown `shown`
     characters of the message that is being written. Also return how many characters of such a
@@ -313,11 +321,12 @@ def told_of(
         told.append((Position(generation, seq, 0, len(event.text)), rest))
     news = enumerate(news_of(recorded, calls), start=1)
     told += [(Position(generation, seq, sub, after), each) for sub, each in news]
+    calls.take(event)
     return told, after
 
 
 def missed_in(
-    leg: JournalStretch, recorded: Recorded, *, shown: int, calls: dict[str, str]
+    leg: JournalStretch, recorded: Recorded, *, shown: int, calls: OpenCalls
 ) -> tuple[list[Told], int]:
     """Return the same as `told_of`, for a watcher who stands at the beginning of the stretch. The
     watcher may have seen some of the news of the entry at which it stands."""

@@ -20,8 +20,10 @@ from perdure.domain.journal.events import (
     Recorded,
     ToolCall,
     ToolFinished,
+    ToolStarted,
     TurnSettled,
 )
+from perdure.domain.journal.open_calls import OpenCalls
 from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WaitEnded
 from perdure.domain.turn.standing import SessionStanding
 from perdure.domain.turn.standing import after as standing_after
@@ -94,7 +96,7 @@ class LiveWatchers:
         """Tell everything in a conversation after a position. Yields an empty list if nothing
         happened for a while."""
         position = after
-        calls: dict[str, str] = {}
+        calls = OpenCalls()
         while not self._is_closed:
             seen = (await self._conversations.snapshot(conversation)).view
             linked = (seen.linked,) if seen.linked else ()
@@ -226,14 +228,15 @@ class LiveWatchers:
 
 
 class _ConversationWatch:
-    """Holds what one watcher knows of a conversation's live session. `calls` are the names of the
-    open calls it was told of."""
+    """Holds what one watcher knows of a conversation's live session."""
 
-    def __init__(self, snapshot: Snapshot, calls: dict[str, str]) -> None:
+    def __init__(self, snapshot: Snapshot, calls: OpenCalls) -> None:
         self.id = snapshot.view.id
         self.generation = snapshot.view.generation
         self.standing: SessionStanding = snapshot.view.standing
         self.seq = snapshot.last_seq
+        # The watcher may come, or come back, after the message or the question that news refers to.
+        calls.learn(snapshot.opened)
         self.calls = calls
         self._said = set(snapshot.said)
         self._running = snapshot.running
@@ -288,35 +291,32 @@ class _ConversationWatch:
 
     def _known(self, item: FeedItem) -> str | bool:
         """Return what else an item's meaning depends on: whether its message is final already, or
-        the name of its call."""
+        what is known of its call or question."""
         if isinstance(item, Delta):
             return item.message in self._said
         if isinstance(item, ToolProgress):
-            return self.calls.get(item.call, "")
-        about = getattr(item.event, "call", None) or getattr(item.event, "question", None)
-        return self.calls.get(about, "") if about else ""
+            return self.calls.name_of(item.call)
+        match item.event:
+            case ToolStarted(call=call) | ToolFinished(call=call):
+                return self.calls.name_of(call)
+            case AnswerReceived(question=question):
+                return self.calls.asked(question) is not None
+            case _:
+                return ""
 
     def _remember(self, item: FeedItem) -> None:
         """Apply an item's effects on this watcher that its shared meaning does not carry."""
-        match item:
-            case Recorded(event=AssistantSaid(message=message, calls=calls)):
-                self._said.add(message)
-                self.calls.update({call.id: call.name for call in calls})
-            case Recorded(event=ToolFinished(call=call)):
-                self.calls.pop(call, None)
-            case Recorded(event=AnswerAwaited(question=question, tool=tool)):
-                self.calls[question] = tool
-            case Recorded(event=AnswerReceived(question=question)):
-                self.calls.pop(question, None)
-            case _:
-                pass
+        if isinstance(item, Recorded):
+            if isinstance(item.event, AssistantSaid):
+                self._said.add(item.event.message)
+            self.calls.take(item.event)
 
     def _take(self, item: FeedItem) -> list[Told]:
         match item:
             case Delta():
                 return self._take_delta(item)
             case ToolProgress(turn=turn, call=call, text=text):
-                name = self.calls.get(call, item.name)
+                name = self.calls.name_of(call) or item.name
                 news = ToolNews(turn=turn, call=call, name=name, state="progress", text=text)
                 return [(self.now(), news)]
             case _:

@@ -12,7 +12,8 @@ from perdure.domain.ids import (
     SessionId,
     TurnId,
 )
-from perdure.domain.journal.events import LeftOut, Recorded
+from perdure.domain.journal.events import AssistantSaid, LeftOut, Recorded
+from perdure.domain.journal.open_calls import OpeningEvent
 from perdure.domain.journal.records import (
     AnswerSoFar,
     EffectView,
@@ -53,12 +54,18 @@ class ConversationView(msgspec.Struct, frozen=True, kw_only=True):
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a conversation at one instant: the last seq of its live journal, the message that is
-    being written, and which messages of the running turn are already final."""
+    being written, and what later news of the turn at work refers to: its final messages with their
+    calls, and its questions."""
 
     view: ConversationView
     last_seq: int
     running: RunningText | None
-    said: tuple[MessageId, ...] = ()
+    opened: tuple[OpeningEvent, ...] = ()
+
+    @property
+    def said(self) -> tuple[MessageId, ...]:
+        """Return the messages of the turn at work that are final already."""
+        return tuple(each.message for each in self.opened if isinstance(each, AssistantSaid))
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):

@@ -301,13 +301,13 @@ export class Transcript {
   }
 
   // Of a call whose effect is unknown, only the list of effects says whether that can be settled.
-  #tool({ turn, call, name, state, result, text: progress = '', attachments, whole, size }) {
+  #tool({ turn, call, name, state, ended, result, text: progress = '', attachments, whole, size }) {
     const known = this.find(call) ?? entryOf({ id: call, role: 'tool', turn, name }, this.tick);
     const isRunning = state === 'progress' || state === 'started';
     this.#put({
       ...known,
       name: name || known.name,
-      state: isRunning ? 'started' : state,
+      state: isRunning ? 'started' : ended || state,
       progress: isRunning ? progress : '',
       text: result === undefined ? known.text : textOf(result),
       attachments: attachments ?? known.attachments,

@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 from perdure.domain.address import HTTP, readings
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.journal.codec import decode
+from perdure.domain.journal.open_calls import OpeningEvent
 from perdure.domain.journal.records import SessionView, TurnView
 from perdure.domain.journal.transcript import RunningText
 from perdure.domain.renewals import renewal_of
@@ -62,8 +64,10 @@ _RUNNING_TEXT = """
     WHERE p.turn_id = $1 AND p.attempt = t.attempts ORDER BY p.message_id, p.start"""
 # Finds the turn of a session that is at work.
 _AT_WORK = f"SELECT id FROM turns WHERE session_id = $1 AND state IN {sql_list(AT_WORK)}"
-# Finds the final messages of a turn.
-_SAID = "SELECT message_id FROM journal WHERE turn_id = $1 AND kind = 'assistant_said'"
+# Reads the final messages of a turn, and its questions.
+_OPENED = """
+    SELECT kind, body FROM journal
+    WHERE turn_id = $1 AND kind IN ('assistant_said', 'answer_awaited') ORDER BY seq"""
 # Finds the turn that a message belongs to.
 _TURN_OF_MESSAGE = "SELECT turn_id FROM journal WHERE message_id = $1 AND turn_id IS NOT NULL"
 # The columns of a `TurnRow`.
@@ -227,11 +231,17 @@ def _snapshot(found: _Conversation) -> Op[Snapshot]:
     """Return a conversation with the text that is being written in it."""
     view = yield from _view(found)
     running: RunningText | None = None
-    said: list[MessageId] = []
+    opened: list[OpeningEvent] = []
     if view.standing.turn is not None:
         running = yield from running_text(view.standing.turn)
-        said = yield from many(MessageId, _SAID, view.standing.turn)
-    return Snapshot(view=view, last_seq=found.last_seq, running=running, said=tuple(said))
+        opened = yield from many(_opening, _OPENED, view.standing.turn)
+    return Snapshot(view=view, last_seq=found.last_seq, running=running, opened=tuple(opened))
+
+
+def _opening(kind: str, body: str) -> OpeningEvent:
+    event = decode(kind, body)
+    assert isinstance(event, OpeningEvent), kind
+    return event
 
 
 def running_text(turn: TurnId) -> Op[RunningText | None]:
