@@ -176,6 +176,19 @@ async def test_a_tool_is_called(house: House, hostile: HostileMcp) -> None:
     assert house.view().failures == 0
 
 
+async def test_nobody_is_asked_about_a_call_that_lacks_what_its_tool_requires(
+    house: House, hostile: HostileMcp, tmp_path: Path
+) -> None:
+    mischief = Mischief(calls=tmp_path / "calls")
+    house.has(program(hostile.command(mischief)))
+    tools = await house.tools(ADA)
+    problem = tools.traits("peer__add", '{"b": 1}').problem
+    assert problem.startswith("wrong arguments: it requires a as well; call peer__add again")
+    assert tools.traits("peer__add", "").problem.startswith("wrong arguments: it requires a, b")
+    assert tools.traits("peer__add", '{"a": null, "b": "1", "c": 2}').problem == ""
+    assert mischief.ran() == []
+
+
 async def test_the_tools_that_are_not_wanted_are_left_out(
     house: House, hostile: HostileMcp
 ) -> None:
@@ -242,6 +255,24 @@ async def test_two_people_share_one_server_or_have_one_each(
     assert await house.says(BOB, "peer__notes") == "[]"
     assert "Ada's canary" in await house.says(ADA, "peer__notes")
     assert house.view().links == 2
+
+
+@pytest.mark.parametrize("is_program", [True, False], ids=["program", "address"])
+async def test_over_one_shared_link_everybody_gets_their_own_results(
+    house: House, hostile: HostileMcp, *, is_program: bool
+) -> None:
+    async with hostile.over_http() as server:
+        shared = {"is_shared": True}
+        house.has(
+            program(hostile.command(), **shared) if is_program else address(server.url, **shared)
+        )
+        tools = {person: await house.tools(person) for person in (ADA, BOB)}
+        canaries = [(who, f"canary of {who} {n} " + "." * n) for n in range(60) for who in tools]
+        results = await asyncio.gather(
+            *(house.calls_with(tools[who], who, "peer__echo", text=text) for who, text in canaries)
+        )
+        assert [each.text for each in results] == [text for _, text in canaries]
+        assert house.view().links == 1
 
 
 async def test_each_person_has_a_folder_and_words_of_their_own(

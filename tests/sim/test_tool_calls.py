@@ -486,6 +486,27 @@ async def test_a_rule_that_was_added_while_people_were_asked_wins_over_their_ans
     assert "a rule for pay does not allow this call" in result.result
 
 
+async def test_work_beside_a_conversation_asks_nobody_and_is_told_so(tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    async def pay(caller: ToolCaller) -> str:
+        ran.append("pay")
+        return "paid"
+
+    chore = Chore("pay", pay, repeat=Repeat.ONCE, permission=Permission.ACT)
+    async with desk(tmp_path, chore) as found:
+        await found.answers(await found.asked(), DENY)
+        await found.ended()
+        turn = (await found.says("/background pay as well")).turn
+        assert turn is not None
+        found.turn = turn
+        (result,) = await found.is_done()
+        assert await found.questions() == []
+
+    assert (result.ending, ran) == (CallEnding.DENIED, [])
+    assert "nobody can be asked here" in result.result
+
+
 async def test_a_flood_of_progress_is_shown_now_and_then_and_short(tmp_path: Path) -> None:
     may_begin = asyncio.Event()
 

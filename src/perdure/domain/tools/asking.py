@@ -199,15 +199,15 @@ def unknown_text(calls: Sequence[ToolCall]) -> str:
 
 def refused_text(reason: str, *, kind: QuestionKind) -> str:
     """Return the result of a call that does not run, as the model reads it."""
-    what = (
-        "The person has not answered" if kind is QuestionKind.QUESTION else "The call was not run"
-    )
+    is_question = kind is QuestionKind.QUESTION
+    what = "The person has not answered" if is_question else "The call was not run"
+    needs = "" if is_question else "it needs a person's approval, and "
     because = {
         "denied": "The person denied this call, so it was not run. Do not make it again unless "
         "they ask.",
         "deadline": f"{what}: nobody answered in time.",
         "undeliverable": f"{what}: the question could not be delivered to anybody.",
-        "nobody": f"{what}: it needs a person's approval, and nobody can be asked here.",
+        "nobody": f"{what}: {needs}nobody can be asked here.",
         "too_many": f"{what}: too many questions are open at once. Call again after these are "
         "answered.",
         "changed": f"{what}: the tool, or what it works on, has changed since the call was "

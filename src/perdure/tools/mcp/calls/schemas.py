@@ -46,6 +46,11 @@ def schema_problem(parameters: str) -> str:
     return ""
 
 
+def required_by(parameters: str) -> tuple[str, ...]:
+    """Return the names of the arguments that a schema requires, if it can be shown to models."""
+    return tuple(msgspec.json.decode(parameters).get("required", ()))
+
+
 def _problem(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
     """Return what is wrong with one schema, without its parts."""
     kinds = schema.get("type", "object")

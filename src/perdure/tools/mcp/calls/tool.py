@@ -15,6 +15,7 @@ from perdure.ports.turns.tools import ToolCaller, ToolReply
 from perdure.tools.mcp.calls.forms import asked_in, declined, given_by, question_of
 from perdure.tools.mcp.calls.results import output_of
 from perdure.tools.mcp.calls.sampling import sampler_for
+from perdure.tools.mcp.calls.schemas import required_by
 from perdure.tools.mcp.link import (
     InputGiven,
     InputNeeded,
@@ -27,10 +28,13 @@ from perdure.tools.tool import ToolOutput
 
 T = TypeVar("T")
 DESCRIPTION_MAX: Final = 8_000
+# The most characters of names that a refusal lists.
+MISSING_MAX: Final = 500
 # How often a server is told no in one call before the call is given up.
 _REFUSALS_MAX: Final = 3
 _Result = ServerAnswer | InputNeeded
 _arguments: Final = msgspec.json.Decoder(dict[str, Any])
+_named: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class LinkUser(Protocol):
@@ -76,9 +80,18 @@ class McpTool:
         self.time_limit_s: float = limit_s
         self._server = server
         self._own = listed.name
+        self._required = required_by(self.parameters)
         self._traits = traits
 
-    def traits(self, arguments: str) -> CallTraits:  # noqa: ARG002 - they are the same for all
+    def traits(self, arguments: str) -> CallTraits:
+        given = _named.decode(arguments.strip() or "{}")
+        missing = [name for name in self._required if name not in given]
+        if missing:
+            # No person should be asked about a call that cannot work.
+            raise Rejected(
+                f"wrong arguments: it requires {', '.join(missing)[:MISSING_MAX]} as well; call "
+                f"{self.name} again with all of them"
+            )
         return self._traits
 
     def kinds(self) -> Sequence[CallTraits]:
