@@ -797,6 +797,25 @@ async def test_a_reply_to_the_question_counts_if_it_is_a_known_word(
     assert is_answer is (state != "pending")
 
 
+@pytest.mark.parametrize("words", ["/approve", "/approve session", "/approve qst_pay", "yes"])
+async def test_what_was_not_shown_whole_is_not_allowed_where_it_was_asked(
+    store: Store, chat: Person, eve: Person, words: str
+) -> None:
+    await chat.says("pay the bill")
+    lease = (await claim_one(store)).lease
+    await store.turns.append(lease, [said(lease, "Sure.", calls=(PAY,))])
+    asked = question_about(lease, PAY, question=QST_PAY)
+    await store.turns.wait(lease, [msgspec.structs.replace(asked, choices=(DENY_CALL,))])
+    await delivered(store, "r1")
+
+    refused = await writes(store, chat, words, reply_to="r1")
+
+    assert refused.reply.startswith("Not taken: this is too long to be shown here")
+    assert await state_of(store) == "pending"
+    await answers(store, eve)
+    assert await state_of(store) == "allowed", "who has read it on the page may allow it"
+
+
 async def test_a_reply_to_something_else_answers_nothing(store: Store, chat: Person) -> None:
     await asks(store, chat)
     await delivered(store, "r1")

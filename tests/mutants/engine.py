@@ -474,6 +474,18 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         ),
     ),
     Mutant(
+        name="changed_call_runs",
+        promise="P16",
+        bug="What was allowed runs although it would do something else by now.",
+        file="engine/turns/tools/permissions.py",
+        symbol="Permissions.is_as_asked",
+        old="traits, outlook) == digest",
+        new='traits, outlook) != ""',
+        killed_by=(
+            "tests/e2e/test_approvals.py::test_what_has_changed_since_it_was_shown_is_not_done",
+        ),
+    ),
+    Mutant(
         name="later_denial_ignored",
         promise="P13",
         bug="A call that a rule denies by now runs because a person had allowed it before.",

@@ -943,6 +943,42 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         ),
     ),
     Mutant(
+        name="old_button_answers_what_is_open",
+        promise="P16",
+        bug="The press of an old button answers the question that is open now.",
+        file="store/operations/accepting/responding.py",
+        symbol="_pressed",
+        old="row = yield from question_rows.question(press.question)",
+        new="row = next(iter((yield from question_rows.open_here(context.conversation))), None)",
+        killed_by=(
+            f"{STORE_QUESTIONS}::test_an_old_button_does_not_answer_a_newer_question[sqlite]",
+        ),
+    ),
+    Mutant(
+        name="unseen_call_allowed",
+        promise="P16",
+        bug="A call is allowed where its arguments were too long to be shown.",
+        file="store/operations/commands/permitting.py",
+        symbol="give",
+        old="row.words == (DENY_CALL,)",
+        new="not row.words",
+        killed_by=(
+            f"{STORE_QUESTIONS}::test_what_was_not_shown_whole_is_not_allowed_where_it_was_asked[sqlite-yes]",
+        ),
+    ),
+    Mutant(
+        name="lost_question_stays_open",
+        promise="P16",
+        bug="A question that cannot be delivered is waited for until its deadline.",
+        file="store/operations/turns/waiting.py",
+        symbol="undeliverable",
+        old="    if row is None:",
+        new="    if row is None or row.is_approval:",
+        killed_by=(
+            f"{STORE_QUESTIONS}::test_what_cannot_be_delivered_is_denied_and_told[sqlite-failed]",
+        ),
+    ),
+    Mutant(
         name="notice_twice",
         promise="P3",
         bug="A list that is shown again stands twice in a transcript with notices.",
