@@ -2,6 +2,7 @@
 answers and that they cost little."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -43,6 +44,31 @@ async def test_a_header_that_is_no_text_is_refused_and_no_failure(client: Client
         status, _ = await raw(gateway, method, path, Authorization=signed_in, **{name: NO_TEXT})
         assert status < 500, path
     assert "Traceback" not in gateway.output[before:]
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"HELLO\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"A" * 20_000 + b": b\r\n\r\n",
+    ],
+)
+async def test_what_is_no_request_is_refused_in_our_words(client: Client, sent: bytes) -> None:
+    before = len(client.gateway.output)
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.gateway.port)
+    writer.write(sent)
+    async with asyncio.timeout(10):
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+
+    assert head.startswith(b"HTTP/1.0 400")
+    assert b"nosniff" in head
+    assert b"no-store" in head
+    assert json.loads(body)["error"]["code"] == "malformed_request"
+    assert "Traceback" not in client.gateway.output[before:]
 
 
 @pytest.mark.shared

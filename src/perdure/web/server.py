@@ -9,7 +9,7 @@ from perdure.web.access import TokenCheck
 from perdure.web.api.events import EventsApi
 from perdure.web.api.media import MediaApi
 from perdure.web.hooks import HooksApi
-from perdure.web.http.answers import errors_as_json
+from perdure.web.http.answers import GUARDS, errors_as_json
 from perdure.web.http.callers import Callers
 from perdure.web.http.request_limits import attended
 from perdure.web.long_reads import LONG_READS, LongReads
@@ -26,9 +26,9 @@ web_response.SERVER_SOFTWARE = SERVER  # type: ignore[attr-defined]
 
 
 async def _guard(_: web.Request, response: web.StreamResponse) -> None:
-    """Forbid browsers to guess an answer's type, and proxies to cache it."""
-    response.headers.setdefault("X-Content-Type-Options", "nosniff")
-    response.headers.setdefault("Cache-Control", "no-store")
+    """Add to every answer the guards that it does not set itself."""
+    for name, value in GUARDS.items():
+        response.headers.setdefault(name, value)
 
 
 def application(services: Services, tally: Tally) -> web.Application:

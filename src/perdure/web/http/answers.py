@@ -46,6 +46,8 @@ _STATUS_BY_CODE: Final = {
 # The caller is gone and never reads this status; it is the one that proxies and logs know for that.
 CLIENT_CLOSED_REQUEST: Final = 499
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+# Forbid browsers to guess an answer's type, and proxies to keep it.
+GUARDS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 _encoder = msgspec.json.Encoder()
 
 

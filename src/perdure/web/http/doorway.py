@@ -25,9 +25,11 @@ from typing import Final, cast
 import msgspec
 import structlog
 from aiohttp import StreamReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from perdure.domain.errors import NO_FILES, OUT_OF_FILES, Transient
 from perdure.ports.system.time_limits import Timer, running_time
+from perdure.web.http.answers import GUARDS, problem
 
 # How long the head of the first request may take.
 HEAD_S: Final = 10.0
@@ -399,6 +401,24 @@ class Served(web.RequestHandler):
             yield
         finally:
             self._doorway.ends(self)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Refuse bytes that are no request, and close the connection. The library would repeat
+        them to the caller and log a traceback."""
+        if not isinstance(exc, HttpProcessingError) or request.writer.output_size:
+            return super().handle_error(request, status, exc, message)
+        log.debug("no request", remote=request.remote, why=type(exc).__name__)
+        words = "this is no request of HTTP/1.1; check what was sent, and that the address is right"
+        response = problem(status, "malformed_request", words)
+        response.headers.update(GUARDS)
+        response.force_close()
+        return response
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._doorway.gone(self)
