@@ -21,6 +21,7 @@ import perdure
 from perdure.app.config import loading as config
 from perdure.app.config import platforms
 from perdure.app.config import values as config_values
+from perdure.app.config.without_effect import settings_without_effect
 from perdure.domain.inbound.commands import COMMANDS
 from perdure.domain.inbound.updates import UpdateEffect
 from perdure.domain.journal.codec import KINDS
@@ -331,6 +332,17 @@ def test_the_list_of_settings_without_effect_names_no_other_section() -> None:
     listed = {bare(row[0])[0] for row in table(section("docs/operations.md", WITHOUT_EFFECT))}
     known = {heading.removeprefix("### ").strip("`") for heading in SECTIONS}
     assert listed - known == set(SECTIONS_WITHOUT_EFFECT)
+
+
+def test_the_keys_in_the_list_are_those_that_the_start_names() -> None:
+    # The type of a key in the list is asked for, so a new one needs a value for its type here.
+    values = {"days": 1}
+    rows = table(section("docs/operations.md", WITHOUT_EFFECT))
+    for name, key, kind, _, _ in rows:
+        heading, setting = bare(name)[0], bare(key)[0]
+        file = f"{heading}\n{setting} = {values[kind]}\n"
+        settings = config.parse(file.encode(), Path("perdure.toml"), {})
+        assert list(settings_without_effect(settings)) == [f"{heading} {setting}"]
 
 
 def keys_without_effect(name: str) -> dict[str, str]:
