@@ -47,7 +47,7 @@ class DiscordStorm:
         self._server = server
         people = {str(user.id): user for user in (server.alice, server.bob)}
         self._people = people
-        direct = [server.direct(user) for user in people.values()]
+        self._direct = direct = [server.direct(user) for user in people.values()]
         threads = [server.thread(server.general, name) for name in ("one", "two")]
         rooms = [*direct, server.general, server.channel("random"), *threads]
         self._channels: dict[str, Channel] = {str(room.id): room for room in rooms}
@@ -61,8 +61,18 @@ class DiscordStorm:
         return f'[adapters.discord]\ntoken = "{TOKEN}"\napi_url = "{url}/api"\n'
 
     async def ready(self) -> None:
+        """Wait until the bot is connected and knows everybody. Discord tells a new session of no
+        direct channel, so a bot that is away for somebody's very first words never learns of them:
+        here they are said before the storm."""
         while not self._server.gateway.connected:
             await asyncio.sleep(0.02)
+        for person, room in zip(self._people.values(), self._direct, strict=True):
+            self._server.write(person, room, "/whoami")
+        while not all(map(self._is_answered, self._direct)):
+            await asyncio.sleep(0.02)
+
+    def _is_answered(self, room: Channel) -> bool:
+        return any(each.author == self._server.bot for each in self._server.shown(room))
 
     async def write(self, spot: Spot, person: str, text: str) -> str:
         message = self._server.write(self._people[person], self._channels[spot.place], text)
