@@ -28,8 +28,9 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived
-from perdure.domain.outcomes import CallEnding, Outcome
+from perdure.domain.outcomes import CallEnding, Outcome, StopReason
 from perdure.domain.tools.asking import DENY
+from perdure.domain.turn.overflow import without_excerpt
 from perdure.domain.urls import shown_database, shown_url
 from perdure.store.migrations import Applied
 
@@ -103,6 +104,8 @@ class LifeLog:
         if not is_bad and not self._is_verbose:
             return
         detail = settled.detail or _DETAILS.get(settled.outcome, "")
+        if settled.reason == StopReason.CONTEXT_EXCEEDED:
+            detail = without_excerpt(detail)
         fields = {
             "turn": settled.turn,
             "session": recorded.session,

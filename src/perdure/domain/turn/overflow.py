@@ -111,6 +111,14 @@ def _pieces(events: Sequence[AnyEvent]) -> Iterator[_Piece]:
                 pass
 
 
+def without_excerpt(words: str) -> str:
+    """Return what `too_long` says without the words of people and of tools, for a log."""
+    first, line_end, rest = words.partition("\n")
+    before, opening, quoted = first.partition("“")
+    _, closing, after = quoted.rpartition("”")
+    return f"{before}{opening}…{closing}{after}{line_end}{rest}" if closing else words
+
+
 def _excerpt(text: str) -> str:
     line = plain_line(text[: 4 * _EXCERPT])
     return line if len(line) <= _EXCERPT else f"{line[: _EXCERPT - 1]}…"
