@@ -230,6 +230,19 @@ async def test_a_permission_is_answered_once_only(make: Make) -> None:
         assert prompt.said == f"ASKED<{answer}>"
 
 
+@pytest.mark.parametrize("asks", ["READ {file}", "WRITE {file} changed", "SHELL touch {made}"])
+async def test_no_files_and_no_terminals_are_given_past_the_tools(
+    make: Make, tmp_path: Path, asks: str
+) -> None:
+    pool = make()
+    session = await pool.session()
+    file, made = tmp_path / "file", tmp_path / "made"
+    file.write_text("canary")
+    said = await pool.say(session, f"[[{asks.format(file=file, made=made)}]]")
+    assert "Perdure offers no files and no terminals" in said
+    assert (file.read_text(), made.exists()) == ("canary", False)
+
+
 async def test_a_question_for_an_unknown_session_is_answered(make: Make) -> None:
     pool = make("asks_for_unknown_session")
     await pool.hear(await pool.session(), "[[SAY x]]")
@@ -649,6 +662,8 @@ async def test_an_agent_in_a_sandbox_sees_its_folders_and_nothing_of_the_gateway
         hidden=home,
         # The test reads what the agent has written down.
         roots=(root, tmp_path / "told"),
+        # As if the gateway were installed in a folder that holds its home as well.
+        sees=(tmp_path,),
         has_sandbox=True,
         share=False,
     )

@@ -865,6 +865,28 @@ def test_commands_never_reach_the_home(tmp_path: Path, where: str) -> None:
     check_folders(read(path.read_text(), home=home), path)
 
 
+AGENT = "[agents.a]\nkind = 'acp'\ncommand = ['x']\n"
+
+
+@pytest.mark.parametrize("key", ["roots", "cwd"])
+def test_an_agent_in_its_sandbox_never_reaches_the_home(tmp_path: Path, key: str) -> None:
+    home, apart = tmp_path / "home", tmp_path / "apart"
+    home.mkdir()
+    path = home / "perdure.toml"
+
+    def check(folder: Path, more: str = "") -> None:
+        value = f"['{folder}']" if key == "roots" else f"'{folder}'"
+        path.write_text(f"{AGENT}{key} = {value}\n{more}")
+        check_folders(read(path.read_text(), home=home), path)
+
+    for around in (home, tmp_path):
+        with pytest.raises(ConfigError, match=r":4: .*the agent would reach the gateway's home"):
+            check(around)
+    check(apart)
+    check(home / "agents" / "a" / "login")
+    check(tmp_path, "sandbox = 'off'\n")
+
+
 def test_a_home_among_the_folders_of_the_system_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -875,6 +897,9 @@ def test_a_home_among_the_folders_of_the_system_is_refused(
     path = home / "perdure.toml"
     path.write_text(f"[tools.shell]\nroots = ['{apart}']\n")
     with pytest.raises(ConfigError, match="commands can read the gateway's home"):
+        check_folders(read(path.read_text(), home=home), path)
+    path.write_text(AGENT)
+    with pytest.raises(ConfigError, match=r":1: .*the agent can read the gateway's home"):
         check_folders(read(path.read_text(), home=home), path)
 
 

@@ -35,11 +35,13 @@ from perdure.app.config.values import (
 from perdure.domain.tools.globs import is_match
 
 _Finding = tuple[KeyPath, str]
+_Folder = tuple[KeyPath, str]
 # The names of calls that are about a path, an address or a command, so that a rule can match it.
 _WITH_MATCH: Final = (
     *(FILES, *FILE_ACTS, FETCH, SHELL, SHELL_ACTS[0]),
     *(PERMISSION, *PERMISSION_ACTS),
 )
+_COMMANDS: Final = "commands"
 _ENGINE: Final[KeyPath] = ("tools", SEARCH)
 # Matches the beginning of a glob that an address can match.
 _ADDRESSES: Final = re.compile(r"https?://|\*|\?|h[a-z]*\*")
@@ -167,7 +169,7 @@ def check_folders(config: Config, path: Path) -> None:
     """Refuse folders that the tools cannot use, with the line that names them. `path` is the
     configuration file, in the gateway's home. Raises `ConfigError`."""
     found = [each for tool, roots in _roots(config).items() for each in _unusable(tool, roots)]
-    found += _around_home(config.tools.shell.roots, path.parent)
+    found += _around_home(config, path.parent.resolve())
     if found:
         positions = Positions(path.read_text(encoding="utf-8-sig"))
         raise ConfigError(
@@ -194,22 +196,37 @@ def _unusable(tool: str, roots: Sequence[str]) -> Iterator[_Finding]:
         usable.append(folder)
 
 
-def _around_home(roots: Sequence[str], path: Path) -> Iterator[_Finding]:
-    """Yield a complaint for each folder in which commands would reach the gateway's own files."""
-    if not roots:
-        return
+def _around_home(config: Config, home: Path) -> Iterator[_Finding]:
+    """Yield a complaint for each folder in which commands, or agents in a sandbox, would reach the
+    gateway's own files."""
     from perdure.ports.system.sandbox import SYSTEM_FOLDERS  # noqa: PLC0415 - only who needs it
 
-    home = path.resolve()
-    for index, root in enumerate(roots):
-        at: KeyPath = ("tools", SHELL, "roots", index)
-        folder = Path(root).expanduser().resolve()
-        if folder.is_relative_to(home) or home.is_relative_to(folder):
-            why = f"cannot be used: with {root} commands would reach the gateway's home {home}"
-            yield at, f"{why}, where its keys are; name a folder apart from it"
-    if any(home.is_relative_to(Path(folder).resolve()) for folder in SYSTEM_FOLDERS):
-        why = f"cannot be used: commands can read the gateway's home {home}, where its keys are"
-        yield ("tools", SHELL, "roots"), f"{why}; move the home out of the folders of the system"
+    is_shown = any(home.is_relative_to(Path(folder).resolve()) for folder in SYSTEM_FOLDERS)
+    for at, places, who in _confined(config):
+        for place, root in places:
+            folder = Path(root).expanduser().resolve()
+            is_inside = who == _COMMANDS and folder.is_relative_to(home)
+            if is_inside or home.is_relative_to(folder):
+                why = f"cannot be used: with {root} {who} would reach the gateway's home {home}"
+                yield place, f"{why}, where its keys are; name a folder apart from it"
+        if is_shown:
+            why = f"cannot be used: {who} can read the gateway's home {home}, where its keys are"
+            yield at, f"{why}; move the home out of the folders of the system"
+
+
+def _confined(config: Config) -> Iterator[tuple[KeyPath, list[_Folder], str]]:
+    """Yield what is kept away from the gateway's files: where it is configured, the folders that it
+    sees, and what it is."""
+    at: KeyPath = ("tools", SHELL, "roots")
+    roots = config.tools.shell.roots
+    if roots:
+        yield at, [((*at, index), root) for index, root in enumerate(roots)], _COMMANDS
+    for name, agent in config.agents.items():
+        if isinstance(agent, AcpAgent) and agent.sandbox != "off":
+            at = ("agents", name)
+            seen: list[_Folder] = [((*at, "cwd"), agent.cwd)] if agent.cwd else []
+            seen += [((*at, "roots", index), root) for index, root in enumerate(agent.roots)]
+            yield at, seen, "the agent"
 
 
 def _listed(config: Config, tool: str, path: KeyPath) -> Iterator[_Finding]:

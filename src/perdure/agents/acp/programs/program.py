@@ -117,8 +117,7 @@ def prepared(program: AgentProgram, group: str, slot: int, *, has_sandbox: bool)
         return ChildProgram(argv=argv, env=env, cwd=str(home), limits=program.limits)
     argv = (found_program(program.argv, program.path), *program.argv[1:])
     shown = [
-        Mount(path=path)
-        for path in (*_shown(argv, program.path, program.hidden), *_paths(program.sees))
+        Mount(path=path) for path in (*_shown(argv, program.path, program.hidden), *_seen(program))
     ]
     theirs = [path for path in _folders_of(env, home) if _is_safe(path, program.hidden)]
     writable = [*program.roots, *theirs]
@@ -206,8 +205,18 @@ def _shown(argv: Sequence[str], path: str, hidden: Path | None) -> list[str]:
     return sorted(found)
 
 
-def _paths(paths: Sequence[Path]) -> list[str]:
-    return [str(path) for path in paths]
+def _seen(program: AgentProgram) -> list[str]:
+    """Return what the process sees besides. If the gateway is installed around its own home, what
+    lies beside the home is shown."""
+    return [str(part) for path in program.sees for part in _beside(path, program.hidden)]
+
+
+def _beside(path: Path, hidden: Path | None) -> Iterator[Path]:
+    if _is_safe(path, hidden):
+        yield path
+    elif path.is_dir() and path.resolve() != (hidden or path).resolve():
+        for part in sorted(path.iterdir()):
+            yield from _beside(part, hidden)
 
 
 def _interpreters(program: str, path: str) -> Iterator[str]:
