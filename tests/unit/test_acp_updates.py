@@ -107,6 +107,20 @@ def test_a_call_of_which_only_the_end_is_told_is_told() -> None:
     assert acted == expected
 
 
+def test_of_a_question_only_the_changes_are_kept() -> None:
+    reading = reader()
+    change = {"type": "diff", "path": "/a.md", "oldText": "one", "newText": "two"}
+    reason = {"type": "content", "content": {"type": "text", "text": "May I?"}}
+    for call, content in (("edit", [reason, change]), ("run", [reason])):
+        reading.asked(wish(toolCallId=call, title=call, content=content))
+        (acted,) = read(
+            reading, sessionUpdate="tool_call_update", toolCallId=call, status="completed"
+        )
+        assert isinstance(acted, AgentActed)
+        assert "May I?" not in acted.text
+        assert ("+two" in acted.text) == (call == "edit")
+
+
 def test_a_call_that_never_ends_is_told_with_the_answer() -> None:
     reading = reader()
     read(reading, sessionUpdate="tool_call", toolCallId="c", title="search")

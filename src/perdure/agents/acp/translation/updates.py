@@ -130,12 +130,14 @@ class UpdateReader:
         # Of modes, commands, titles and the like nobody is told.
 
     def asked(self, tool: "schema.ToolCallUpdate") -> None:
-        """Note what a question for permission says of a call: later reports leave that out."""
+        """Note what a question for permission says of a call: later reports leave that out. Its
+        other words are about the question, and not about what came of the call."""
         call = self._known(tool.tool_call_id)
         for name, value in (("title", tool.title), ("kind", tool.kind), ("given", tool.raw_input)):
             if value is not None:
                 setattr(call, name, value)
-        call.content = call.content if tool.content is None else tool.content
+        if changes := [each for each in tool.content or () if each.type == "diff"]:
+            call.content = changes
 
     def given(self, identity: str) -> object:
         """Return what the agent has said that a call is given, or None."""
