@@ -226,6 +226,33 @@ async def test_a_conversation_stays_in_its_session(rig: Rig) -> None:
     assert len(rig.ran("session/new")) == 1
 
 
+async def test_sessions_of_one_process_have_a_state_of_their_own(rig: Rig) -> None:
+    agent = rig.agent()
+    ada, bob = Conversation(agent), Conversation(agent, "ses_two")
+    look = json.dumps([each for each in json.loads(TOOLS) if each["function"]["name"] == "look"])
+    # Each has its own session, tools and times.
+    for talk, tools, transport in ((ada, TOOLS, "cold"), (bob, look, "pool")):
+        await talk.ask("[[TOOLS]]", tools)
+        assert ("mail" in talk.text, "look" in talk.text) == (tools is TOOLS, True)
+        assert [each.timings.transport for each in talk.kinds(AgentTimed)] == [transport]
+        assert (talk.kinds(AgentTimed)[0].timings.spawn > 0) == (transport == "cold")
+    names = [each.session for talk in (ada, bob) for each in talk.kinds(AgentKept)]
+    assert len(set(names)) == 2
+    ada.settle()
+    bob.settle()
+    # Other tools of one are nothing to the other, and neither is its end.
+    await ada.ask("[[TOOLS]]", look)
+    assert "mail" not in ada.text
+    ada.settle()
+    for talk in (ada, bob):
+        assert (await talk.ask("[[TOOL look {}]]", look)).reason is StopReason.TOOL_CALLS
+    agent.let_go(ada.turn)
+    await bob.results(("seen", False))
+    assert bob.text == "TOOLRESULT<seen>"
+    assert len(rig.ran("session/new")) == 2
+    assert len(agent_processes(agent)) == 1
+
+
 async def test_what_the_agent_does_by_itself_is_told(rig: Rig) -> None:
     talk = Conversation(rig.agent())
     await talk.ask("[[THINK hm]][[PLAN one|two]][[EDIT /a.md new]][[SAY x]]")
@@ -303,6 +330,20 @@ async def test_a_session_that_has_gone_on_without_the_journal_is_not_resumed(rig
     talk._agent = rig.agent()
     await talk.ask("[[SAY three]]")
     assert (talk.text, len(rig.ran("session/new"))) == ("three", 2)
+
+
+async def test_a_session_that_the_agent_has_forgotten_is_told_the_record(rig: Rig) -> None:
+    before = rig.agent()
+    talk = Conversation(before)
+    await talk.ask("[[SAY one]]")
+    talk.settle()
+    await before.close()
+
+    talk._agent = rig.agent("forgets_sessions")
+    assert (await talk.ask("[[SAY two]]")).reason is StopReason.STOP
+    assert talk.text == "two"
+    assert len(rig.ran("session/new")) == 2
+    assert "[[SAY one]]" in str(rig.ran("session/prompt")[-1].arguments)
 
 
 async def test_a_crash_in_a_tool_is_made_again_with_the_result(rig: Rig) -> None:

@@ -197,3 +197,16 @@ async def test_a_turn_that_kills_its_agent_each_time_is_given_up(simulator: Simu
     turns = [turn for record in records for turn in record.turns]
     assert [turn.outcome for turn in turns] == [Outcome.SUSPENDED]
     assert len(world.flown) == 3
+
+
+async def test_a_turn_whose_agent_dies_of_others_is_not_given_up(simulator: Simulator) -> None:
+    setup = Setup(flies=True, recovery=Policy(freshness_ms=0, attempts_max=3))
+    world = await simulator.world(setup=setup)
+    world.say("lose 5 beside")
+    records = await world.play([ask_and_click])
+
+    turns = [turn for record in records for turn in record.turns]
+    assert [turn.outcome for turn in turns] == [Outcome.DONE]
+    facts = facts_in(records)
+    cuts = [each.reason for each in facts if isinstance(each, AttemptInterrupted)]
+    assert cuts == [Interruption.AGENT_LOST_BESIDE] * 5

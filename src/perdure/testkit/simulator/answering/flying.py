@@ -35,7 +35,8 @@ KNOWN: Final = "known"
 class FlyingAgent:
     """Answers `tool NAME` in one flight: it uses a tool of its own, calls NAME, and goes on with
     what that returned. It lives in one process of the gateway. `lose N` loses the agent N times in
-    the middle of its answer. How each run began is added to the world's `flown`."""
+    the middle of its answer, and `lose N beside` loses it with the answers of others. How each run
+    began is added to the world's `flown`."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -61,7 +62,8 @@ class FlyingAgent:
         lost = text.startswith("lose ") and self._world.flown.count(BEGAN) <= int(text.split()[1])
         yield AgentText("This is ")
         if lost:
-            yield _LOST
+            beside = text.endswith(" beside")
+            yield _lost(Interruption.AGENT_LOST_BESIDE if beside else Interruption.AGENT_LOST)
             return
         yield AgentText("what I know.")
         yield AgentTimed(timings=Timings(transport="pool", first_token=1))
@@ -88,11 +90,12 @@ class FlyingAgent:
         self._in_flight.clear()
 
 
-_LOST: Final = Stopped(
-    reason=StopReason.PROVIDER_CUT,
-    detail="the agent's program ended",
-    interruption=Interruption.AGENT_LOST,
-)
+def _lost(interruption: Interruption) -> Stopped:
+    return Stopped(
+        reason=StopReason.PROVIDER_CUT,
+        detail="the agent's program ended",
+        interruption=interruption,
+    )
 
 
 def _asked(request: ModelRequest) -> str:

@@ -1,0 +1,60 @@
+"""Checks which external agents stay the same when the configuration is read again."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure.app.children.children import LaunchedChildren
+from perdure.app.config.values import AcpAgent, Pool
+from perdure.app.external.agents import ExternalAgents
+from perdure.domain.secret import Secret
+from perdure.testkit.simulator.system import VirtualClock
+
+KEY = "sk-" + "a" * 60
+SECTION = AcpAgent(preset="gemini", env={"KEY": Secret(KEY + "b")}, tools=("memory",))
+
+
+@pytest.fixture
+async def external(tmp_path: Path) -> AsyncIterator[ExternalAgents]:
+    children = LaunchedChildren()
+    made = ExternalAgents(tmp_path, children=children, clock=VirtualClock())
+    yield made
+    await made.close()
+    await children.close()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"env": {"KEY": Secret(KEY + "c")}},
+        {"preset": "codex"},
+        {"command": ("gemini", "--acp", "--model", "other")},
+        {"cwd": "/srv"},
+        {"roots": ("/srv",)},
+        {"own_tools": True},
+        {"sandbox": "off"},
+        {"share": False},
+        {"pool": Pool(processes=2)},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+async def test_what_a_process_depends_on_makes_another_pool(
+    external: ExternalAgents, changed: dict[str, Any]
+) -> None:
+    first = external.agent("main", SECTION)
+    pool = external.pools["main"]
+    other = external.agent("main", msgspec.structs.replace(SECTION, **changed))
+    assert other is not first
+    assert external.pools["main"] is not pool
+
+
+async def test_what_is_the_same_for_a_process_keeps_it(external: ExternalAgents) -> None:
+    first = external.agent("main", SECTION)
+    again = msgspec.structs.replace(SECTION, env={"KEY": Secret(KEY + "b")}, tools=("todo",))
+    assert external.agent("main", msgspec.structs.replace(again, concurrent=3)) is first
+    # Another agent with the same program shares nothing with it.
+    assert external.agent("other", SECTION) is not first
+    assert external.pools["other"] is not external.pools["main"]
