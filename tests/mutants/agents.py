@@ -11,6 +11,8 @@ CHAT_WIRE: Final = "tests/fault/test_chat_wire.py"
 OUTGOING: Final = "tests/contract/test_outgoing.py"
 SSE_FRAGMENTS: Final = "tests/property/test_sse_fragments.py"
 THOUGHTS: Final = "tests/property/test_thoughts.py"
+ACP_AGENT: Final = "tests/contract/test_acp_agent.py"
+ACP_POOL: Final = "tests/contract/test_acp_pool.py"
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
@@ -260,5 +262,57 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="self._outgoing.session(",
         new="DIRECT.session(",
         killed_by=(f"{OUTGOING}::test_a_model_is_asked_with_the_session_that_the_agent_is_given",),
+    ),
+    Mutant(
+        name="session_goes_on_after_an_undo",
+        promise="P19",
+        bug="A session of an external agent goes on although the conversation was changed.",
+        file="agents/acp/agent.py",
+        symbol="AcpAgent._agrees",
+        old=" or not goes_on_from(note.told, request)",
+        new="",
+        killed_by=(f"{ACP_AGENT}::test_undo_edits_and_retries_make_a_new_session",),
+    ),
+    Mutant(
+        name="agent_that_forgets_fails_its_turn",
+        promise="P19",
+        bug="A turn fails if its agent has forgotten the session of the conversation.",
+        file="agents/acp/agent.py",
+        symbol="AcpAgent._session",
+        old="except NotFound as error",
+        new="except FileNotFoundError as error",
+        killed_by=(f"{ACP_AGENT}::test_a_session_that_the_agent_has_forgotten_is_told_the_record",),
+    ),
+    Mutant(
+        name="each_miss_starts_a_process",
+        promise="P18",
+        bug="Each call that finds no process starts one, however many start already.",
+        file="agents/acp/pool/pool.py",
+        symbol="ProcessPool._joined",
+        old="starting = self._members.starting.get(key)",
+        new="starting = None",
+        killed_by=(f"{ACP_POOL}::test_concurrent_misses_join_one_start",),
+    ),
+    Mutant(
+        name="agent_is_told_yes_for_always",
+        promise="P12",
+        bug="An agent is told that it may always do something, and applies that to others.",
+        file="agents/acp/pool/session.py",
+        symbol="ProcessSession.ask",
+        old='by_kind.get("allow_once")',
+        new='by_kind.get("allow_always")',
+        killed_by=(f"{ACP_POOL}::test_a_permission_is_answered_once_only",),
+    ),
+    Mutant(
+        name="home_shown_to_an_agent",
+        promise="P12",
+        bug="An agent in its sandbox sees the gateway's home, if that is below what it needs.",
+        file="agents/acp/programs/program.py",
+        symbol="_beside",
+        old="if _is_safe(path, hidden):",
+        new="if path.exists():",
+        killed_by=(
+            f"{ACP_POOL}::test_an_agent_in_a_sandbox_sees_its_folders_and_nothing_of_the_gateway",
+        ),
     ),
 )

@@ -24,6 +24,7 @@ STORE_RECOVERY: Final = "tests/contract/test_store_recovery.py"
 STORE_TELLING: Final = "tests/contract/test_store_telling.py"
 TURN_TABLE: Final = "tests/unit/test_turn_table.py"
 URLS: Final = "tests/unit/test_urls.py"
+AGENT_IN_FLIGHT: Final = "tests/sim/test_agent_in_flight.py"
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
@@ -538,5 +539,15 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old=" and max(head.width, head.height) <= SIDE_MAX",
         new="",
         killed_by=(f"{PICTURES}::test_what_models_do_not_take_is_made_to_fit",),
+    ),
+    Mutant(
+        name="agent_that_dies_of_others_is_counted",
+        promise="P19",
+        bug="A turn is given up because its agent died of the work of others.",
+        file="domain/outcomes.py",
+        symbol="_SUSPICIOUS",
+        old="Interruption.AGENT_LOST})",
+        new="Interruption.AGENT_LOST, Interruption.AGENT_LOST_BESIDE})",
+        killed_by=(f"{AGENT_IN_FLIGHT}::test_a_turn_whose_agent_dies_of_others_is_not_given_up",),
     ),
 )

@@ -12,6 +12,7 @@ HTTP_AND_PEOPLE: Final = "tests/sim/test_http_and_people.py"
 MEDIA_HEADERS: Final = "tests/unit/test_media_headers.py"
 OPENAI_CHECKS: Final = "tests/unit/test_openai_checks.py"
 OUTLET: Final = "tests/unit/test_outlet.py"
+BRIDGE: Final = "tests/contract/test_bridge.py"
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
@@ -207,5 +208,25 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="len(self._kept) > FRAMES_MAX or",
         new="len(self._kept) < 0 or",
         killed_by=(f"{AUDIENCES}::test_only_so_many_frames_are_kept",),
+    ),
+    Mutant(
+        name="call_of_one_session_given_to_another",
+        promise="P12",
+        bug="A call over the bridge lands in the session that was opened last.",
+        file="web/bridge/bindings.py",
+        symbol="BindingBook.find",
+        old="return self._by_digest.get(_digest(token))",
+        new="return self.all()[-1] if token else None",
+        killed_by=(f"{BRIDGE}::test_a_call_lands_in_its_own_binding",),
+    ),
+    Mutant(
+        name="bridge_called_by_a_page",
+        promise="P12",
+        bug="A page in a browser that has learnt a secret can call an agent's tools.",
+        file="web/bridge/bridge.py",
+        symbol="ToolBridge._refusal",
+        old='"Origin" in request.headers or ',
+        new="",
+        killed_by=(f"{BRIDGE}::test_only_who_has_the_secret_is_served",),
     ),
 )
