@@ -163,6 +163,18 @@ async def test_a_long_turn_is_explained_in_short(store: Store, ada: Person) -> N
     assert len(said.calls[0].arguments) < SHOWN_MAX + 200
 
 
+async def test_what_a_long_turn_said_is_found(store: Store, ada: Person) -> None:
+    await long_turn(store, ada, text="asked")
+
+    async def found(words: str) -> list[str]:
+        hits = await store.archive.search(words, principal=ada.id, before=None, limit=20)
+        return [f"{hit.role} {hit.text[:6].strip()}" for hit in hits]
+
+    assert await found("asked") == ["user asked"]
+    assert await found("step") == [f"assistant step {number}" for number in reversed(range(STEPS))]
+    assert await found("the end") == ["assistant the en"]
+
+
 async def test_what_was_asked_and_answered_is_read_without_the_rest(
     store: Store, ada: Person
 ) -> None:

@@ -12,6 +12,7 @@ from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.kinds import UpdateKind
 from perdure.ports.records.history import Page
 from perdure.store.operations.commands import asking
+from perdure.store.operations.reading import search
 from perdure.store.ports.records import history as reading
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import Person, claim_one, settle, turn_of
@@ -270,3 +271,16 @@ async def test_the_index_is_caught_up_a_bounded_step_at_a_time(
     reply = (await town.ada_alone.say("/sessions plum")).reply
     assert reply.count("plum") == 4
     assert asking.NOT_ALL not in reply
+
+
+async def test_long_turns_are_indexed_one_at_a_time(
+    store: Store, town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "INDEXED_BYTES", 2_000)
+    for number in range(3):
+        await town.ada_alone.exchange(f"plum {number} " + "and so on " * 300)
+
+    steps = [await store.index.catch_up() for _ in range(3)]
+
+    assert steps == [True, True, False]
+    assert len(await store.archive.search("plum", principal=None, before=None, limit=9)) >= 3

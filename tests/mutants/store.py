@@ -555,6 +555,18 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         killed_by=(f"{STORE_BUDGETS}::test_stopping_a_turn_does_not_make_it_free[sqlite]",),
     ),
     Mutant(
+        name="long_turns_indexed_at_once",
+        promise="P24",
+        bug="A search indexes hundreds of long messages in one transaction, and all writes wait.",
+        file="store/operations/reading/search.py",
+        symbol="index_waiting",
+        old="if size > INDEXED_BYTES:",
+        new="if size > 500 * INDEXED_BYTES:",
+        killed_by=(
+            "tests/contract/test_store_scopes.py::test_long_turns_are_indexed_one_at_a_time[sqlite]",
+        ),
+    ),
+    Mutant(
         name="bytes_quota_not_applied",
         promise="P24",
         bug="A file beyond a person's quota is stored.",

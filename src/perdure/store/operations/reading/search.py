@@ -2,18 +2,19 @@
 
 Finished turns wait in `unindexed` and are indexed many at once: indexing each turn in its own
 transaction would cost as much as everything else. A search first indexes what waits, so it misses
-nothing that is over. The row in `unindexed` is written in the transaction that ends the turn and
-deleted in the one that indexes it, so no crash loses a turn.
+nothing that is over. One transaction indexes a bounded number of turns and of bytes, because
+nothing else is written meanwhile. The row in `unindexed` is written in the transaction that ends
+the turn and deleted in the one that indexes it, so no crash loses a turn.
 
 Only `index_waiting` writes the index, so the scope of words is decided in one place. Words that
 come later, by an edit of an indexed turn, wait like the rest.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple, get_args
 
 from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.journal.attachments import SHOWN_TEXT_MAX
+from perdure.domain.journal.codec import KIND_OF
 from perdure.domain.journal.events import (
     AssistantSaid,
     MediaFetched,
@@ -28,11 +29,14 @@ from perdure.domain.text import excerpt
 from perdure.ports.records.history import Hit
 from perdure.store.drivers.dialect import Dialect, Searchable
 from perdure.store.operations import journal
-from perdure.store.operations.reading import history
+from perdure.store.operations.reading import history, pieces
 from perdure.store.operations.sessions.scopes import SCOPE, SearchScope
 from perdure.store.statement import Op, exists, many, one, run
 
 _Said = TurnQueued | MessageJoined | MediaFetched | SteerTaken | TurnAmended | AssistantSaid
+_SAID: Final = frozenset(KIND_OF[each] for each in get_args(_Said))
+# How many bytes are indexed before a transaction ends: longer turns wait for the next one.
+INDEXED_BYTES: Final = 4_000_000
 # Lets a turn wait to be indexed, from one of its entries on.
 _WAIT = "INSERT INTO unindexed (turn_id, from_seq) VALUES ($1, $2)"
 # Locks what waits to be indexed, in order.
@@ -78,42 +82,60 @@ def _put_down(turn: TurnId, from_seq: int) -> Op[None]:
 
 
 def index_waiting(dialect: Dialect, *, limit: int) -> Op[bool]:
-    """Index at most `limit` of the waiting turns. Returns whether there may be more."""
+    """Index at most `limit` of the waiting turns, and no further one after `INDEXED_BYTES`. Returns
+    whether there may be more."""
     waiting = yield from many(_Waits, _WAITING, limit)
+    size = 0
     for each in waiting:
-        yield from _index(dialect, (yield from journal.of_turn(each.turn)), each.from_seq)
+        if size > INDEXED_BYTES:
+            return True
+        size += yield from _index(dialect, each)
         yield from run(_DONE, each.id)
     return len(waiting) == limit
 
 
-def _index(dialect: Dialect, turn: Sequence[Recorded], from_seq: int) -> Op[None]:
-    """Index what was said in a turn, from one of its entries on."""
-    queued = turn[0].event
-    if isinstance(queued, TurnQueued) and queued.kind.is_errand:
-        return  # an errand's result is said, and indexed, in another turn
-    scope = yield from one(str, _SCOPE, turn[0].session)
+def _index(dialect: Dialect, waits: _Waits) -> Op[int]:
+    """Index what was said in a turn, from one of its entries on. The entries are read one by one,
+    so that no more than one is in memory. Returns how many bytes they have."""
+    first, *later = yield from pieces.sketch_of(waits.turn)
+    begun = yield from journal.one(first.session, first.seq)
+    if isinstance(begun.event, TurnQueued) and begun.event.kind.is_errand:
+        return 0  # an errand's result is said, and indexed, in another turn
+    scope = yield from one(str, _SCOPE, first.session)
     assert scope is not None
-    repeated = yield from _repeated(turn[0])
-    for recorded in turn:
-        if recorded.seq < from_seq:
-            continue
-        match recorded.event:
-            case TurnQueued(message=message) | TurnAmended(message=message) if message == repeated:
-                pass
-            case (
-                TurnQueued(message=message, text=text)
-                | MessageJoined(message=message, text=text)
-                | MediaFetched(message=message, text=text)
-                | SteerTaken(message=message, text=text)
-                | TurnAmended(message=message, text=text)
-            ) if text:
-                said = Searchable(recorded, scope, message, "user", text)
-                yield from dialect.index(said)
-            case AssistantSaid(message=message, text=text) if text:
-                said = Searchable(recorded, scope, message, "assistant", text)
-                yield from dialect.index(said)
-            case _:
-                pass
+    repeated = yield from _repeated(begun)
+    if first.seq >= waits.from_seq:
+        yield from _index_entry(dialect, begun, scope, repeated)
+    del begun
+    said = [each for each in later if each.kind in _SAID and each.seq >= waits.from_seq]
+    for each in said:
+        recorded = yield from journal.one(each.session, each.seq)
+        yield from _index_entry(dialect, recorded, scope, repeated)
+    return first.size + sum(each.size for each in said)
+
+
+def _index_entry(
+    dialect: Dialect, recorded: Recorded, scope: str, repeated: MessageId | None
+) -> Op[None]:
+    """Index the words of one entry, if it has any. Those of the message `repeated` are indexed
+    where they were first said."""
+    match recorded.event:
+        case TurnQueued(message=message) | TurnAmended(message=message) if message == repeated:
+            pass
+        case (
+            TurnQueued(message=message, text=text)
+            | MessageJoined(message=message, text=text)
+            | MediaFetched(message=message, text=text)
+            | SteerTaken(message=message, text=text)
+            | TurnAmended(message=message, text=text)
+        ) if text:
+            said = Searchable(recorded, scope, message, "user", text)
+            yield from dialect.index(said)
+        case AssistantSaid(message=message, text=text) if text:
+            said = Searchable(recorded, scope, message, "assistant", text)
+            yield from dialect.index(said)
+        case _:
+            pass
 
 
 def _repeated(first: Recorded) -> Op[MessageId | None]:
