@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from tests.untyped_rows import rows
 
-from perdure.domain.errors import NotFound
+from perdure.domain.errors import NotFound, Rejected
+from perdure.domain.journal.codec import encode
 from perdure.domain.outcomes import Outcome
 from perdure.domain.people.memory import Memory, memory_section
 from perdure.domain.prompt.prefix import (
@@ -22,6 +23,7 @@ from perdure.domain.prompt.prefix import (
 from perdure.domain.turn.rebuilding import MEMORY, StoredRequest, spoken_in
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.known_texts import KNOWN_MAX, KnownTexts
+from perdure.store.operations.reading import asking
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import (
     Person,
@@ -168,6 +170,27 @@ async def test_an_operator_is_told_why_there_is_no_request(store: Store, ada: Pe
     await store.turns.settle(claimed.lease, old)
     with pytest.raises(NotFound, match=r"before version 0\.19"):
         await store.diagnostics.asked(turn)
+
+
+async def test_a_request_that_is_too_long_is_not_shown(
+    store: Store, ada: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [await asked_by(store, ada) for _ in range(3)][-1]
+    size = len(b"".join(await events_of(store, asked)))
+    monkeypatch.setattr(asking, "ASKED_BYTES_MAX", size)
+    await store.diagnostics.asked(asked.queued.turn)
+
+    monkeypatch.setattr(asking, "ASKED_BYTES_MAX", size - 1)
+
+    with pytest.raises(Rejected, match="page by page") as refused:
+        await store.diagnostics.asked(asked.queued.turn)
+    assert refused.value.code == "request_too_long"
+
+
+async def events_of(store: Store, asked: StoredRequest) -> list[bytes]:
+    """Return the bodies of all events that a request was made from."""
+    chain = await store.conversations.window(asked.queued.turn, limit=9)
+    return [encode(recorded.event)[1].encode() for turn in chain for recorded in turn]
 
 
 async def begun(store: Store, person: Person) -> Claimed:

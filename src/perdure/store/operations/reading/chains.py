@@ -117,6 +117,13 @@ def whole_chain(head: TurnId, *, until: TurnId | None) -> Op[list[list[Recorded]
     return _by_turn((yield from many(_OnChain, _CHAIN, head, _CHAIN_MAX, until or "")))
 
 
+def size_of_whole(head: TurnId, *, until: TurnId | None) -> Op[int]:
+    """Return how many bytes the events of `whole_chain` have, without reading them."""
+    if head == until:
+        return 0
+    return sum((yield from many(int, _CHAIN_SIZES, head, _CHAIN_MAX, until or "")))
+
+
 def left_out(head: TurnId) -> Op[tuple[LeftOut, ...]]:
     """Return what the turns of this chain leave out of the requests after them."""
     found = yield from many(journal.entry, _LEFT_OUT, head, *REFUSING)
