@@ -3,16 +3,20 @@ in a real pool, with the real bridge."""
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.contract.test_bridge import over_http, said
 
 from perdure.agents.acp.agent import AcpAgent, AcpTerms
 from perdure.agents.acp.pool.pool import ProcessPool
 from perdure.agents.acp.pool.settings import PoolSettings
+from perdure.agents.acp.programs.presets import OTHER, Preset
 from perdure.agents.acp.programs.program import AgentProgram
 from perdure.app.children.children import LaunchedChildren
 from perdure.app.wiring.system import SystemClock
@@ -161,11 +165,13 @@ class Rig:
         silence_s: float = 20,
         bridge_s: float = 20,
         once: Path | None = None,
+        preset: Preset = OTHER,
     ) -> AcpAgent:
         mischief = Mischief(*names, amount=amount, calls=self.home / "calls")
         program = AgentProgram(
             agent="tester",
             base=self.home / "agents",
+            preset=preset,
             command=tuple(self._hostile.command(mischief, once=once, keep=self.home / "kept")),
             has_sandbox=False,
             share=True,
@@ -276,6 +282,47 @@ async def test_a_call_of_a_tool_stays_in_flight_until_its_result_comes(rig: Rig)
     talk.settle()
     await talk.ask("[[SAY on]]", TOOLS)
     assert (talk.text, len(rig.ran("session/new"))) == ("on", 1)
+
+
+async def test_a_tool_is_called_once_over_either_way(rig: Rig) -> None:
+    talk = Conversation(rig.agent("no_http"))
+    stopped = await talk.ask("[[TOOL mail {}]]", TOOLS)
+    assert (stopped.reason, len(talk.kinds(AgentCall))) == (StopReason.TOOL_CALLS, 1)
+    assert (await talk.results(("by the relay", False))).reason is StopReason.STOP
+    assert talk.text == "TOOLRESULT<by the relay>"
+
+
+async def test_an_agent_that_takes_no_tools_is_offered_none(rig: Rig) -> None:
+    agent = rig.agent("no_mcp", preset=Preset(takes_tools=False))
+    talk = Conversation(agent)
+    assert (await talk.ask("[[TOOLS]]", TOOLS)).reason is StopReason.STOP
+    assert talk.text == "TOOLS<>"
+    assert not agent._pool.takes_tools
+
+
+async def test_tools_are_called_during_an_answer_only(rig: Rig) -> None:
+    agent = rig.agent()
+    talk = Conversation(agent)
+    await talk.ask("[[TOOLS]]", TOOLS)
+    talk.settle()
+    calls = agent._bound[talk.session]._calls
+    assert calls.bridge is not None
+    async with over_http(calls.bridge.address) as client:
+        assert "no answer of yours is under way" in await said(client, "mail", to="ada")
+    stopped = await talk.ask("[[TOOL mail {}]]", TOOLS)
+    assert (stopped.reason, len(talk.kinds(AgentCall))) == (StopReason.TOOL_CALLS, 1)
+
+
+async def test_an_agent_that_dies_while_a_person_is_asked_hangs_nobody(rig: Rig) -> None:
+    agent = rig.agent()
+    talk = Conversation(agent)
+    assert (await talk.ask("[[ASK rm -rf x]]")).reason is StopReason.TOOL_CALLS
+    os.kill(rig.ran("start")[0].pid, signal.SIGKILL)
+    await rig.until(lambda: not any(each.is_usable for each in agent_processes(agent)))
+    # Whatever the person says now is told to a new session, and the old one gets nothing.
+    stopped = await talk.results(("allowed", False), words="[[SAY went on]]")
+    assert (stopped.reason, talk.text) == (StopReason.STOP, "went on")
+    assert len(rig.ran("session/new")) == 2
 
 
 async def test_a_question_for_permission_is_a_call_whose_result_is_the_answer(rig: Rig) -> None:

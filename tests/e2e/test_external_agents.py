@@ -173,3 +173,53 @@ async def test_a_session_is_made_anew_after_an_undo(external: External) -> None:
     await external.client.say("a", "/undo")
     assert await external.told("[[HISTORY]]") == "HISTORY<[]>"
     assert len(external.ran("session/new")) == 2
+
+
+async def test_an_agent_is_warm_in_its_sandbox_and_a_stop_needs_no_obedience(
+    gateway_factory: StartGateway, new_peer: NewPeer, tmp_path: Path
+) -> None:
+    new_peer.bubblewrap()
+    # It reaches its tools by the relay only, and goes on when it is cancelled.
+    command = new_peer.hostile_acp().command(Mischief("no_http", "ignores_cancel"))
+    toml = f"""
+[agents.main]
+kind = "acp"
+command = {json.dumps(command)}
+tools = ["memory"]
+share = true
+[sessions]
+titles = false
+"""
+    async with aiohttp.ClientSession() as session:
+        gateway = await gateway_factory(toml=toml)
+        external = External(Client(gateway, session), Mischief(calls=tmp_path / "none"))
+        client = external.client
+
+        async def processes() -> list[dict[str, Any]]:
+            _, body = await client.call("GET", "/api/agents")
+            return list(body["agents"][0]["program"]["processes"])
+
+        async with asyncio.timeout(DEADLINE_S):
+            while not (running := await processes()):
+                await gateway.pause(POLL_S)
+        assert (running[0]["has_sandbox"], running[0]["sessions"]) == (True, 0)
+
+        told = await external.told('[[TOOL memory {"action": "list"}]]')
+        assert "Nothing is remembered" in told
+        kept = [each.name for each in gateway.home.iterdir()]
+        assert {"perdure.db", "agents"} <= set(kept)
+        assert await external.told(f"[[PEEK {gateway.home}]]") == "PEEK<agents>"
+        for name in kept:
+            if name != "agents":
+                seen = await external.told(f"[[PEEK {gateway.home / name}]]")
+                assert seen == "PEEK<FileNotFoundError>", name
+        assert gateway.token not in await external.told("[[WHOAMI]]")
+
+        accepted = await client.say("a", "[[SLOW 10000 x]]")
+        async with asyncio.timeout(DEADLINE_S):
+            while not (await processes())[0]["prompts"]:
+                await gateway.pause(POLL_S)
+        await client.say("a", "/stop")
+        assert (await client.settled(accepted["turn"]))["outcome"] == "stopped"
+        # What does not obey is left alone, and the next message has another process.
+        assert await external.told("[[SAY went on]]") == "went on"

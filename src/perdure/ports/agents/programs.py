@@ -10,9 +10,9 @@ from perdure.domain.ids import PrincipalId
 
 
 class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
-    """Shows one process of an agent. `group` is the folder of its group, which names nobody.
-    `server` is what it calls itself, with its version. `unclosable` counts the sessions that it
-    keeps though nobody uses them. `leaving` says why it takes no more sessions."""
+    """Shows one process of an agent. `group` is the person whose process it is, and empty where
+    people share one. `server` is what it calls itself, with its version. `unclosable` counts the
+    sessions that it keeps though nobody uses them. `leaving` says why it takes no more sessions."""
 
     name: str
     pid: int
