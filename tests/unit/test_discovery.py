@@ -239,7 +239,7 @@ async def test_servers_that_never_answer_cost_one_time_out_together() -> None:
 
     loop = asyncio.get_running_loop()
     async with serving(stuck) as port, serving(listing("quick")) as last:
-        ports = (port, port, port, port, last)
+        ports = (*[port] * 20, last)
         servers = tuple(LocalServer(str(port), port) for port in ports)
         began = loop.time()
         found = await discover({}, servers=servers, probe_timeout_s=0.5)
@@ -247,7 +247,7 @@ async def test_servers_that_never_answer_cost_one_time_out_together() -> None:
         released.set()
 
     assert chat(found).model == "quick"
-    assert 0.5 <= took < 1.5
+    assert 0.5 <= took < 8, "one after the other they would cost ten seconds"
 
 
 async def test_configured_agents_are_used_without_any_probe() -> None:

@@ -143,8 +143,9 @@ def test_the_text_of_a_prompt_cannot_end_its_own_frame() -> None:
     ids=["quotes", "quotation marks", "names", "blanks", "marks"],
 )
 def test_long_texts_are_read_in_time(text: str) -> None:
-    began_s = time.monotonic()
+    # The time of this thread alone: the machine may do something else meanwhile.
+    began_s = time.thread_time()
     typed = typed_name(text)
     if typed is not None:
         arguments_in(BRIEF, typed.rest)
-    assert time.monotonic() - began_s < 1
+    assert time.thread_time() - began_s < 1
