@@ -772,4 +772,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         new="            pass\n",
         killed_by=(f"{SAMPLING}::test_the_model_is_left_alone_once_the_call_is_over",),
     ),
+    Mutant(
+        name="change_by_another_taken_for_the_authors",
+        promise="P12",
+        bug="Whoever changes or deletes a message on the platform counts as its author.",
+        file="engine/inbound/inlet.py",
+        symbol="AccountInlet._welcome",
+        old="is_nameless = author is not None and not arrival.sender.id",
+        new="is_nameless = author is not None",
+        killed_by=(f"{RECEIVING}::test_nobody_changes_or_deletes_what_another_person_wrote",),
+    ),
 )

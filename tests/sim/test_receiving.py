@@ -639,6 +639,32 @@ async def test_an_edit_of_a_waiting_message_changes_it(world: World) -> None:
     assert heard_by(world.agent) == ["first", "second"]
 
 
+async def test_nobody_changes_or_deletes_what_another_person_wrote(world: World) -> None:
+    # Some platforms let those who run a group do that, and name them as the sender.
+    world.serve(BOTH)
+    async with world.life():
+        world.agent.go_on.clear()
+        world.platform.write("first", place=CLUB, is_addressed=True)
+        await world.until(lambda: bool(world.agent.requests), "the first turn")
+        waiting = world.platform.write("second", place=CLUB, is_addressed=True)
+        for kind, text in ((UpdateKind.EDIT, "third"), (UpdateKind.DELETE, "")):
+            change = Arrival(
+                kind=kind,
+                external_id=f"{waiting}/{kind}",
+                target=waiting,
+                place=CLUB,
+                place_kind=PlaceKind.GROUP,
+                sender=BOB,
+                text=text,
+                is_addressed=True,
+            )
+            world.platform.offer(change)
+        await world.is_taken()
+        world.agent.go_on.set()
+        await world.until(lambda: len(world.agent.requests) == 2, "the second turn")
+    assert told(world.agent.requests[-1])[-1] == "[Ada (ada)]\nsecond"
+
+
 async def test_bots_are_left_alone_unless_they_are_named(world: World) -> None:
     world.serve(AdapterSettings(allow=("*",)))
     async with world.life() as life:
