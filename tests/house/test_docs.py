@@ -142,8 +142,9 @@ def test_every_promise_has_a_state_and_its_proof() -> None:
         assert bool(_TEST_ID.findall(text)) == (state != "not yet built"), number
 
 
-def test_every_failure_has_its_test() -> None:
-    rows = table(text_of("docs/failure-modes.md"))
+@pytest.mark.parametrize("name", ["docs/failure-modes.md", "docs/security-tests.md"])
+def test_every_failure_and_every_attack_has_its_test(name: str) -> None:
+    rows = table(text_of(name))
     assert len(rows) > 20
     assert [row[0] for row in rows if not _TEST_ID.search(row[-1])] == []
 

@@ -481,6 +481,16 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         killed_by=(f"{SHARING}::test_who_has_all_that_one_person_may_have_is_full",),
     ),
     Mutant(
+        name="frame_with_a_known_end",
+        promise="P13",
+        bug="The output of a tool can hold the end of its own frame.",
+        file="domain/tools/framing.py",
+        symbol="framed",
+        old="mark = digest_of(call, output)[:_LENGTH]",
+        new="mark = digest_of(call, tool)[:_LENGTH]",
+        killed_by=("tests/unit/test_framing.py::test_an_output_cannot_end_its_own_frame",),
+    ),
+    Mutant(
         name="other_tool_taken_for_the_same",
         promise="P7",
         bug="A tool is not called because another one may have been, with the same arguments.",
