@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import resource
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ pytestmark = [
 Factory = Callable[..., Awaitable[GatewayProcess]]
 SOON_S = 60.0
 CALLS = 300
+SILENT = 10_000
 
 
 def toml_for(model: ModelServer) -> str:
@@ -133,3 +135,33 @@ async def test_a_store_that_cannot_open_its_file_says_why(
     assert body["error"]["code"] == "out_of_descriptors"
     assert "raise the limit of open files" in body["error"]["message"]
     assert again == 200
+
+
+@contextmanager
+def silent_connections(port: int) -> Iterator[None]:
+    """Hold ten thousand connections that never say anything, or as many as this system allows."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    # Some of the files are needed for other things.
+    most = SILENT if before[1] == resource.RLIM_INFINITY else min(SILENT, before[1] - 500)
+    silent: list[socket.socket] = []
+    try:
+        for _ in range(most):
+            silent.append(socket.socket())
+            silent[-1].setblocking(False)
+            # Those that find no room yet wait in the system's queue, as do those of any crowd.
+            silent[-1].connect_ex(("127.0.0.1", port))
+        yield
+    finally:
+        for each in silent:
+            each.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_thousands_of_silent_connections_shut_nobody_out(gateway_factory: Factory) -> None:
+    gateway = await gateway_factory(open_files=(1024, 1024))
+    with silent_connections(gateway.port):
+        async with aiohttp.ClientSession() as session:
+            client = Client(gateway, session)
+            said = await client.say("main", "hello")
+            assert (await client.settled(said["turn"]))["outcome"] == "done"
