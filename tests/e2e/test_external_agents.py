@@ -66,6 +66,8 @@ share = true
 pool = {{ prewarm = false }}
 [agents.main.approve]
 memory = "always"
+[agents.other]
+kind = "demo"
 [sessions]
 titles = false
 """
@@ -175,6 +177,44 @@ async def test_a_session_is_made_anew_after_an_undo(external: External) -> None:
     assert len(external.ran("session/new")) == 2
 
 
+async def test_a_session_is_made_anew_whatever_has_changed_the_conversation(
+    external: External,
+) -> None:
+    client = external.client
+
+    def record() -> str:
+        """Return what the agent was told last, if that was the record in a new session."""
+        news = [each.arguments["session"] for each in external.ran("session/new")]
+        told = external.ran("session/prompt")[-1].arguments
+        assert told["session"] == news[-1]
+        return str(told["text"])
+
+    long = "long " * 1000
+    await external.told(f"{long} [[SAY one]]")
+    await external.told("[[SAY two]]")
+    retried = await client.say("a", "/retry")
+    assert await external.answer(retried["turn"]) == "two"
+    assert '"one"' in record()
+    assert '"two"' not in record()
+
+    await client.say("a", "/branch")
+    assert await external.told("[[SAY three]]") == "three"
+    assert '"two"' in record()
+
+    await client.say("a", "/agent other")
+    said = await external.told("demo words=3")
+    await client.say("a", "/agent main")
+    assert await external.told("[[SAY four]]") == "four"
+    assert f'"{said}"' in record()
+
+    assert long in record()
+    compacted = await client.say("a", "/compact")
+    await client.settled(compacted["turn"])
+    assert await external.told("[[SAY five]]") == "five"
+    assert long not in record()
+    assert len(external.ran("session/new")) == 6
+
+
 async def test_an_agent_is_warm_in_its_sandbox_and_a_stop_needs_no_obedience(
     gateway_factory: StartGateway, new_peer: NewPeer, tmp_path: Path
 ) -> None:
@@ -221,5 +261,6 @@ titles = false
                 await gateway.pause(POLL_S)
         await client.say("a", "/stop")
         assert (await client.settled(accepted["turn"]))["outcome"] == "stopped"
-        # What does not obey is left alone, and the next message has another process.
-        assert await external.told("[[SAY went on]]") == "went on"
+        # What does not obey harms nobody. The words in front keep the new request from being one
+        # with the old one, if nothing of its answer was shown.
+        assert await external.told("And now: [[SAY went on]]") == "went on"
