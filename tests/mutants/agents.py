@@ -12,6 +12,7 @@ OUTGOING: Final = "tests/contract/test_outgoing.py"
 SSE_FRAGMENTS: Final = "tests/property/test_sse_fragments.py"
 THOUGHTS: Final = "tests/property/test_thoughts.py"
 ACP_AGENT: Final = "tests/contract/test_acp_agent.py"
+PROGRAMS: Final = "tests/unit/test_agent_programs.py"
 ACP_POOL: Final = "tests/contract/test_acp_pool.py"
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -313,6 +314,18 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         new="if path.exists():",
         killed_by=(
             f"{ACP_POOL}::test_an_agent_in_a_sandbox_sees_its_folders_and_nothing_of_the_gateway",
+        ),
+    ),
+    Mutant(
+        name="agent_with_its_own_tools_shared",
+        promise="P12",
+        bug="People share the process of an agent that reads and writes files by itself.",
+        file="agents/acp/programs/program.py",
+        symbol="AgentProgram.is_shared",
+        old="return self.preset.may_lose_tools and not self.has_own_tools",
+        new="return self.preset.may_lose_tools",
+        killed_by=(
+            f"{PROGRAMS}::test_people_share_processes_only_of_an_agent_without_tools_of_its_own",
         ),
     ),
 )

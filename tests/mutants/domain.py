@@ -560,4 +560,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         new="Interruption.AGENT_LOST, Interruption.AGENT_LOST_BESIDE})",
         killed_by=(f"{AGENT_IN_FLIGHT}::test_a_turn_whose_agent_dies_of_others_is_not_given_up",),
     ),
+    Mutant(
+        name="model_not_told_that_its_text_was_seen",
+        promise="P7",
+        bug="After a crash the model does not learn that its words were seen, and begins anew.",
+        file="domain/turn/recovery.py",
+        symbol="_note",
+        old="if has_text:",
+        new="if not has_text:",
+        killed_by=(f"{RECOVERY}::test_the_note_says_what_was_shown_and_what_to_do",),
+    ),
 )

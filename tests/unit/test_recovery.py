@@ -212,3 +212,66 @@ def test_the_model_is_told_which_calls_it_may_make_again(ending: CallEnding) -> 
 
     assert ("ask the person first" in note) is (ending is CallEnding.UNKNOWN)
     assert ("may be made again" in note) is (ending is CallEnding.INTERRUPTED)
+
+
+def note_told(events: list[AnyEvent], interruption: AttemptInterrupted, *, next_turn: bool) -> str:
+    """Return the note about an interruption, in a request of its own turn or of the next one."""
+    own = [
+        Recorded(session=SessionId("ses_1"), seq=seq, at=1, event=event)
+        for seq, event in enumerate([*events, interruption], 1)
+    ]
+    newer = TurnQueued(turn=TurnId("trn_2"), message=MessageId("msg_9"), text="rather this")
+    if next_turn:
+        turn = [Recorded(session=SessionId("ses_1"), seq=len(own) + 1, at=2, event=newer)]
+        telling = Telling(interruptions=(own[-1],), before=tuple(own))
+    else:
+        turn, telling = own, Telling(interruptions=(own[-1],))
+    blocks = [each for message in messages_with_notes(turn, telling) for each in message.blocks]
+    (note,) = [block.text for block in blocks if isinstance(block, Note)]
+    return note
+
+
+@pytest.mark.parametrize("next_turn", [False, True])
+@pytest.mark.parametrize("has_steer", [False, True])
+@pytest.mark.parametrize("has_text", [False, True])
+def test_the_note_says_what_was_shown_and_what_to_do(
+    has_text: bool, has_steer: bool, next_turn: bool
+) -> None:
+    turn = TurnId("trn_1")
+    shown = AssistantSaid(
+        turn=turn, attempt=1, message=MessageId("msg_1"), text="One, tw", is_interrupted=True
+    )
+    whole = msgspec.structs.replace(shown, is_interrupted=False)
+    steer = SteerTaken(turn=turn, message=MessageId("msg_2"), text="in French")
+    events: list[AnyEvent] = [
+        TurnQueued(turn=turn, message=MessageId("msg_0"), text="count"),
+        *([steer] if has_steer else []),
+        shown if has_text else whole,
+    ]
+    crash = AttemptInterrupted(turn=turn, attempt=1, reason=Interruption.CRASH, tail="", alive_at=1)
+
+    note = note_told(events, crash, next_turn=next_turn)
+
+    assert ("The person has seen your text above." in note) is has_text
+    assert ("tool results above" in note) is False
+    assert ("has priority over the interrupted work" in note) is next_turn
+    assert ("with the person's latest message in mind" in note) is (has_steer and not next_turn)
+    assert ("without repeating yourself" in note) is (not has_steer and not next_turn)
+
+
+@pytest.mark.parametrize("reason", [Interruption.DRAIN_TIMEOUT, Interruption.CRASH])
+def test_results_that_are_there_are_not_asked_for_again(reason: Interruption) -> None:
+    turn, made = TurnId("trn_1"), call("look", "{}", 1)
+    result = closed(turn, made.id, CallEnding.UNKNOWN)
+    events: list[AnyEvent] = [
+        TurnQueued(turn=turn, message=MessageId("msg_0"), text="look"),
+        AssistantSaid(turn=turn, attempt=1, message=MessageId("msg_1"), text="", calls=(made,)),
+        msgspec.structs.replace(result, ending=CallEnding.RETURNED),
+    ]
+    ended = AttemptInterrupted(turn=turn, attempt=1, reason=reason, tail="", alive_at=1)
+
+    note = note_told(events, ended, next_turn=False)
+
+    assert "do not make those calls again" in note
+    assert ("while you were still working" in note) is (reason is Interruption.DRAIN_TIMEOUT)
+    assert "The person has seen your text above." not in note
