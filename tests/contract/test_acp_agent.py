@@ -300,6 +300,26 @@ async def test_an_agent_that_takes_no_tools_is_offered_none(rig: Rig) -> None:
     assert not agent._pool.takes_tools
 
 
+async def test_a_session_that_began_without_tools_gives_way_to_one_that_has_them(rig: Rig) -> None:
+    agent = rig.agent()
+    talk = Conversation(agent)
+    await talk.ask("[[TOOLS]]")
+    assert talk.text == "TOOLS<>"
+    talk.settle()
+    await talk.ask("[[SAY the same session]]")
+    assert len(rig.ran("session/new")) == 1
+    talk.settle()
+    await talk.ask("[[TOOLS]]", TOOLS)
+    assert "mail" in talk.text
+    talk.settle()
+    # One with tools goes on whether there are any now or not.
+    opened = len(rig.ran("session/new")) + len(rig.ran("session/load"))
+    await talk.ask("[[SAY without]]")
+    talk.settle()
+    await talk.ask("[[SAY with]]", TOOLS)
+    assert len(rig.ran("session/new")) + len(rig.ran("session/load")) == opened
+
+
 async def test_tools_are_called_during_an_answer_only(rig: Rig) -> None:
     agent = rig.agent()
     talk = Conversation(agent)
