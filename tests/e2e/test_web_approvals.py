@@ -334,6 +334,34 @@ async def test_a_deadline_closes_what_was_asked(
         assert chat.errors == []
 
 
+async def test_a_card_outlives_a_kill_and_its_call_runs_once(
+    browser: str, gateway_factory: Factory, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.txt"
+    plan.write_text(BEFORE)
+    gateway = await gateway_factory(toml=settings(tmp_path))
+    async with opened(browser, gateway) as chat:
+        await chat.sign_in()
+        await chat.say(edit(plan))
+        await expect(press(chat, "Allow")).to_be_visible()
+        await gateway.kill()
+        await expect(chat.page.locator("#connection")).to_contain_text("Reconnecting")
+        await gateway.start()
+        await expect(chat.page.locator("#connection")).to_be_empty()
+        assert plan.read_text() == BEFORE
+
+        await press(chat, "Allow").click()
+        await over(chat, "Allowed by operator")
+        await chat.answered("The tool files answered")
+        await gateway.restart()
+        await chat.page.reload()
+        await over(chat, "Allowed by operator")
+
+        assert plan.read_text() == BEFORE.replace("two", "TWO")
+        await expect(chat.page.locator(".tool")).to_have_count(1)
+        await expect(chat.page.locator(".approval")).to_have_count(1)
+
+
 async def test_a_person_says_whether_a_call_has_happened(
     browser: str, gateway_factory: Factory, tmp_path: Path
 ) -> None:
