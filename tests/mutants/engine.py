@@ -16,6 +16,7 @@ OVERFLOW: Final = "tests/unit/test_overflow.py"
 PACE: Final = "tests/unit/test_pace.py"
 PERSIST: Final = "tests/unit/test_persist.py"
 PUMPS: Final = "tests/sim/test_pumps.py"
+REACHING: Final = "tests/unit/test_reaching.py"
 REAPER: Final = "tests/unit/test_reaper.py"
 RECEIVING: Final = "tests/sim/test_receiving.py"
 RECONCILING: Final = "tests/unit/test_reconciling.py"
@@ -434,6 +435,28 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
                 f"{PUMPS}"
                 "::test_one_person_never_has_all_the_slots_and_the_next_goes_to_who_has_the_fewest"
             ),
+        ),
+    ),
+    Mutant(
+        name="rare_refusal_slows_everybody",
+        promise="P24",
+        bug="A 429 for a single call halves the rate of all calls, although others get through.",
+        file="engine/models/resting.py",
+        symbol="AccountLimit.reached",
+        old="if self._share > _RARE:",
+        new="if self._wait_s:",
+        killed_by=(f"{REACHING}::test_a_server_that_refuses_a_call_now_and_then_is_not_throttled",),
+    ),
+    Mutant(
+        name="limit_forgotten_for_one_that_got_through",
+        promise="P24",
+        bug="Where many calls are refused, one that gets through ends the server's wait.",
+        file="engine/models/resting.py",
+        symbol="AccountLimit.reached",
+        old="if self._share > _RARE:",
+        new="if not self._wait_s:",
+        killed_by=(
+            f"{REACHING}::test_where_many_calls_are_refused_one_that_gets_through_ends_no_wait",
         ),
     ),
     Mutant(

@@ -7,7 +7,7 @@ a limited number of calls in a second.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 
@@ -398,6 +398,44 @@ async def test_a_line_that_is_too_fast_for_the_server_becomes_slower(world: Worl
     # In the first rush 190 calls are refused, and almost none after it.
     assert len(provider.calls) - 200 - 190 < 8
     assert max(at for _, _, at in world.ended) < 35
+
+
+@pytest.mark.parametrize("every", [10, 30])
+async def test_a_server_that_refuses_a_call_now_and_then_is_not_throttled(
+    world: World, every: int
+) -> None:
+    # It takes any number of calls, and still refuses some: that says nothing about a rate.
+    backend, calls = backend_of("main"), count(1)
+    provider = Provider(
+        world.clock, lambda _: DONE if next(calls) % every else limited(1), takes_s=0.2
+    )
+    began = {}
+    for number in range(600):
+        began[number] = world.now()
+        world.turn(number, (backend, provider))
+        await world.pass_time(0.06, step_s=0.02)  # seventeen turns a second
+    await world.pass_time(10)
+
+    assert sorted(world.answered) == list(range(600))
+    took = sorted(at - began[number] for number, _, at in world.ended)
+    assert took[300] < 2
+    assert took[-1] < 10
+
+
+async def test_where_many_calls_are_refused_one_that_gets_through_ends_no_wait(
+    world: World,
+) -> None:
+    # Of the calls that are under way together every second is refused, so there is a limit.
+    backend, calls = backend_of("main"), count(1)
+    reply = lambda now: limited(5) if now < 1 and next(calls) % 2 else DONE  # noqa: E731
+    provider = Provider(world.clock, reply, takes_s=0.5)
+    for number in range(60):
+        world.turn(number, (backend, provider))
+        await world.pass_time(0.01)
+    await world.pass_time(20)
+
+    assert len(world.answered) == 60
+    assert all(at >= 5 for at in provider.calls[60:])
 
 
 async def test_fresh_turns_go_to_the_end_of_the_line(world: World) -> None:

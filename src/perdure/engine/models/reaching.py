@@ -12,7 +12,9 @@ while nobody has seen anything of an answer:
 - An account whose server takes no more calls (429) has a line too, shared by all agents of that
   account. No call is made before the time that the server named. Then the line is let through
   evenly, over as long a time as the server had asked for, in the order in which the turns came; new
-  turns go to its end. Another 429 halves the rate, and time without one lets it grow.
+  turns go to its end. Another 429 halves the rate, or lowers it a little where a 429 is rare, and
+  time without one lets it grow. Where a 429 is rare, and a call that was sent after the refused one
+  gets through, there is room: the wait ends, and the rate stays.
 - An agent may take only so many calls at once (`places.py`). A call that the lines have let through
   waits for a place last of all, and goes back to the lines if the agent has failed meanwhile.
 

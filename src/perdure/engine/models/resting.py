@@ -30,6 +30,12 @@ _BRISK_RATE: Final = 20.0
 # By which share its rate a limited line speeds up in a second, and by how much at least.
 _GROWTH: Final = 0.03
 _GROWTH_MIN: Final = 0.2
+# Up to this share of refused calls, a refusal may be about a single call. Each call counts for so
+# much of the share.
+_RARE: Final = 0.2
+_WEIGHT: Final = 0.05
+# How much slower a line becomes after a refusal that is rare. After others it is halved.
+_LITTLE_SLOWER: Final = 1.1
 # The fractional parts of its multiples are spread evenly, however many of them are used.
 _GOLDEN: Final = 0.618_033_988_749_895
 
@@ -141,9 +147,12 @@ class AccountLimit:
         self._wait_s = 0.0  # what the server asked for; 0 while there is no limit
         self._refusals = 0
         self._refused_at = -math.inf
+        self._refused_sent_at = -math.inf
+        self._share = 0.0  # of the latest calls, how many were refused
         self._held_until = -math.inf
         self._rate = 0.0
         self._rate_max = math.inf
+        self._rates_before = (0.0, math.inf)
         self._grown_at = 0.0
 
     def refused(self, stopped: Stopped, *, sent_at: float) -> None:
@@ -151,11 +160,15 @@ class AccountLimit:
         says nothing about the rate at which the line was let through since."""
         self.last = stopped
         now = self._clock.monotonic_s()
+        self._share += (1 - self._share) * _WEIGHT
+        self._refused_sent_at = max(self._refused_sent_at, sent_at)
         if sent_at >= self._refused_at:
             self._refused_at = now
             self._refusals += 1
+            self._rates_before = (self._rate, self._rate_max)
             if self._rate:
-                self._rate_max = self._rate = self._rate / 2
+                slower = 2.0 if self._share > _RARE else _LITTLE_SLOWER
+                self._rate_max = self._rate = self._rate / slower
         own_s = min(_FIRST_WAIT_S * 2.0 ** min(self._refusals, 10), _WAIT_MAX_S)
         self._wait_s = max(stopped.retry_after_s or own_s, _FIRST_WAIT_S)
         self._held_until = max(self._held_until, now + self._wait_s)
@@ -167,9 +180,18 @@ class AccountLimit:
 
     def reached(self, *, sent_at: float) -> None:
         """Note that a call got through. If it was sent after the last refusal, the wait is over,
-        even if the server named a longer one. The limit is over too if no call waits any more."""
-        if not self._wait_s or sent_at <= self._refused_at:
+        even if the server named a longer one. The limit is over too if no call waits any more.
+
+        Some servers refuse a call now and then, and take all others. So where refusals are rare, a
+        call that was sent after the refused one shows that there is room, although it was under way
+        when the refusal came. Otherwise each such refusal would halve the rate for everybody."""
+        self._share -= self._share * _WEIGHT
+        if not self._wait_s or sent_at <= self._refused_sent_at:
             return
+        if sent_at <= self._refused_at:
+            if self._share > _RARE:
+                return
+            self._rate, self._rate_max = self._rates_before
         now = self._clock.monotonic_s()
         if not len(self.line):
             self._forget()
