@@ -107,6 +107,9 @@ async def test_sessions_of_one_process_never_meet(
         assert f"canary-{mark}-result" in talk.text
         talk.settle()
 
+    for talk in talks:  # sessions are opened one after another, which takes long
+        assert (await talk.ask("Hello.", TOOLS)).reason is StopReason.STOP
+        talk.settle()
     await asyncio.gather(*(talked(mark, talk) for mark, talk in enumerate(talks)))
     assert [len(each._pool.view().processes) for each in agents] == [1, 1]  # type: ignore[attr-defined]
     sent = await aimock.asked("canary-")

@@ -92,7 +92,7 @@ async def test_a_conversation_with_an_external_agent(external: External) -> None
     assert "-before\n+new" in edit["text"]
     status, body = await external.client.call("GET", "/api/agents")
     assert status == 200
-    (agent,) = body["agents"]
+    agent, _ = body["agents"]
     (process,) = agent["program"]["processes"]
     assert (agent["kind"], process["sessions"]) == ("acp", 1)
 

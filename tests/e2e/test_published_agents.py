@@ -199,7 +199,7 @@ async def test_people_talk_with_it_as_with_any_agent(
 async def goes_on(person: Person, aimock: AimockControl, turn: str, *, shown: str) -> None:
     """Wait until a turn whose agent is gone is told to a new one, and stop it there."""
     await person.until(lambda: aimock.asked(shown))
-    (again,) = await aimock.asked(shown)
+    again, *_ = await aimock.asked(shown)
     assert "your work was interrupted. The person has seen your text above." in again.text
     await person.client.say("a", "/stop")
     settled = await person.settled(turn)
