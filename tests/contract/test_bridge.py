@@ -36,7 +36,7 @@ def listed(*names: str) -> str:
     )
 
 
-class Desk:
+class Rig:
     """Takes the calls of one binding, and notes which ones nobody waits for any more."""
 
     def __init__(self, *, answers: bool = True) -> None:
@@ -95,7 +95,7 @@ async def said(client: Client, tool: str, **arguments: Any) -> str:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_an_agent_lists_and_calls_its_tools(bridge: ToolBridge, way: str) -> None:
-    binding = await Desk().opened(bridge, "ring", "sing")
+    binding = await Rig().opened(bridge, "ring", "sing")
     assert not binding.address.connected.is_set()
 
     async with WAYS[way](binding.address) as client:
@@ -108,22 +108,22 @@ async def test_an_agent_lists_and_calls_its_tools(bridge: ToolBridge, way: str) 
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_call_waits_for_its_own_answer(bridge: ToolBridge, way: str) -> None:
-    desk = Desk(answers=False)
-    binding = await desk.opened(bridge, "ring")
+    rig = Rig(answers=False)
+    binding = await rig.opened(bridge, "ring")
 
     async with WAYS[way](binding.address) as client, asyncio.TaskGroup() as group:
         calls = [group.create_task(said(client, "ring", text=str(n))) for n in range(3)]
         async with asyncio.timeout(10):
-            while len(desk.calls) < 3:
-                desk.rang.clear()
-                await desk.rang.wait()
-        for call in reversed(desk.calls):
+            while len(rig.calls) < 3:
+                rig.rang.clear()
+                await rig.rang.wait()
+        for call in reversed(rig.calls):
             binding.answer(call.key, call.arguments, is_error=False)
     assert [task.result() for task in calls] == [f'{{"text":"{n}"}}' for n in range(3)]
 
 
 async def test_a_call_lands_in_its_own_binding(bridge: ToolBridge) -> None:
-    ada, bob = Desk(), Desk()
+    ada, bob = Rig(), Rig()
     hers, his = await ada.opened(bridge, "ring"), await bob.opened(bridge, "ring")
 
     async with (
@@ -143,7 +143,7 @@ async def test_a_call_lands_in_its_own_binding(bridge: ToolBridge) -> None:
 async def test_new_tools_of_one_binding_change_nothing_for_others(
     bridge: ToolBridge, way: str
 ) -> None:
-    ada, bob = Desk(answers=False), Desk()
+    ada, bob = Rig(answers=False), Rig()
     hers, his = await ada.opened(bridge, "ring"), await bob.opened(bridge, "ring")
 
     async with WAYS[way](hers.address) as one, over_http(his.address) as other:
@@ -161,42 +161,42 @@ async def test_new_tools_of_one_binding_change_nothing_for_others(
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_closed_binding_answers_with_an_error(bridge: ToolBridge, way: str) -> None:
-    desk = Desk(answers=False)
-    binding = await desk.opened(bridge, "ring")
+    rig = Rig(answers=False)
+    binding = await rig.opened(bridge, "ring")
 
     async with WAYS[way](binding.address) as client:
         async with asyncio.TaskGroup() as group:
             under_way = group.create_task(said(client, "ring", text="x"))
-            await asyncio.wait_for(desk.rang.wait(), 10)
+            await asyncio.wait_for(rig.rang.wait(), 10)
             binding.close()
             binding.close()
         assert under_way.result() == GONE
-    assert len(desk.calls) == 1
+    assert len(rig.calls) == 1
 
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_call_that_the_agent_gives_up_is_told(bridge: ToolBridge, way: str) -> None:
-    desk = Desk(answers=False)
-    binding = await desk.opened(bridge, "ring")
+    rig = Rig(answers=False)
+    binding = await rig.opened(bridge, "ring")
 
     async with WAYS[way](binding.address) as client:
         call = asyncio.create_task(said(client, "ring", text="x"))
-        await asyncio.wait_for(desk.rang.wait(), 10)
+        await asyncio.wait_for(rig.rang.wait(), 10)
         call.cancel()
         async with asyncio.timeout(10):
-            while not desk.given_up:
+            while not rig.given_up:
                 await asyncio.sleep(0.01)
-    assert desk.given_up == [desk.calls[0].key]
+    assert rig.given_up == [rig.calls[0].key]
 
 
 async def test_no_more_calls_wait_than_are_allowed(bridge: ToolBridge) -> None:
-    desk = Desk(answers=False)
-    binding = await desk.opened(bridge, "ring")
+    rig = Rig(answers=False)
+    binding = await rig.opened(bridge, "ring")
 
     waiting = [asyncio.create_task(binding.call("ring", {})) for _ in range(CALLS_MAX)]
     await asyncio.sleep(0)
     refused = await binding.call("ring", {})
-    long = await (await Desk().opened(bridge, "ring")).call("ring", {"text": "x" * 3_000_000})
+    long = await (await Rig().opened(bridge, "ring")).call("ring", {"text": "x" * 3_000_000})
 
     assert (refused.is_error, long.is_error) == (True, True)
     assert "wait already" in refused.text
@@ -232,7 +232,7 @@ ACCEPT = {"Accept": "application/json, text/event-stream"}
 async def test_only_who_has_the_secret_is_served(
     bridge: ToolBridge, headers: dict[str, str], status: int
 ) -> None:
-    address = (await Desk().opened(bridge, "ring")).address
+    address = (await Rig().opened(bridge, "ring")).address
     given = {name: text.format(token=address.token) for name, text in headers.items()}
 
     async with (
@@ -247,7 +247,7 @@ async def test_only_who_has_the_secret_is_served(
 
 
 async def test_a_relay_without_a_secret_hears_nothing(bridge: ToolBridge) -> None:
-    address = (await Desk().opened(bridge, "ring")).address
+    address = (await Rig().opened(bridge, "ring")).address
 
     reader, writer = await asyncio.open_unix_connection(address.env["PERDURE_BRIDGE"])
     writer.write(b"wrong\n" + json.dumps(INITIALIZE).encode() + b"\n")
@@ -258,8 +258,8 @@ async def test_a_relay_without_a_secret_hears_nothing(bridge: ToolBridge) -> Non
 
 
 async def test_a_relay_that_sends_no_message_harms_nobody(bridge: ToolBridge) -> None:
-    desk = Desk()
-    address = (await desk.opened(bridge, "ring")).address
+    rig = Rig()
+    address = (await rig.opened(bridge, "ring")).address
 
     reader, writer = await asyncio.open_unix_connection(address.env["PERDURE_BRIDGE"])
     writer.write(f"{address.token}\n".encode() + b"garbage\n[1,2]\n\xff\xfe\n" + b"x" * 5_000_000)
@@ -275,19 +275,19 @@ async def test_a_relay_that_sends_no_message_harms_nobody(bridge: ToolBridge) ->
 
 
 async def test_an_ended_bridge_makes_no_bindings(bridge: ToolBridge) -> None:
-    binding = await Desk().opened(bridge, "ring")
+    binding = await Rig().opened(bridge, "ring")
     await bridge.close()
     await bridge.close()
 
     with pytest.raises(Transient, match="stopping"):
-        await Desk().opened(bridge, "ring")
+        await Rig().opened(bridge, "ring")
     assert (await binding.call("ring", {})).text == GONE
     assert not Path(binding.address.env["PERDURE_BRIDGE"]).exists()
 
 
 async def test_who_hangs_up_after_the_handshake_has_a_session(bridge: ToolBridge) -> None:
     # Some agents open a connection for each message, and close it at the last word.
-    address = (await Desk().opened(bridge, "mail")).address
+    address = (await Rig().opened(bridge, "mail")).address
     headers = {
         **ACCEPT,
         "Authorization": f"Bearer {address.token}",

@@ -26,7 +26,7 @@ IN_A_WHILE_S = 20
 QUICK = ServerTimings(first_wait_s=15.0, again_wait_s=3.0, connect_s=10.0, answer_s=2.0)
 
 
-class Desk:
+class Rig:
     """Holds tool servers, and types messages at an agent that has them."""
 
     def __init__(self) -> None:
@@ -49,12 +49,12 @@ class Desk:
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
-    desk = Desk()
-    yield desk
+async def rig() -> AsyncIterator[Rig]:
+    rig = Rig()
+    yield rig
     async with asyncio.timeout(IN_A_WHILE_S):
-        await desk.servers.close()
-        await desk.children.close()
+        await rig.servers.close()
+        await rig.children.close()
 
 
 @pytest.fixture
@@ -74,50 +74,50 @@ def command(new_peer: NewPeer) -> list[str]:
     ],
 )
 async def test_a_message_becomes_the_text_of_a_prompt(
-    desk: Desk, command: list[str], text: str, told: str
+    rig: Rig, command: list[str], text: str, told: str
 ) -> None:
-    desk.has(peer=command)
-    found = await desk.types(text)
+    rig.has(peer=command)
+    found = await rig.types(text)
 
     assert (found.text, found.problem) == (told, "")
     assert found.name == ("peer__plain" if "plain" in text else "peer__greet")
 
 
 @pytest.mark.parametrize("text", ["/peer__echo hi", "/nothing", "/usr/bin", "hello", "/stop"])
-async def test_other_messages_mean_nothing(desk: Desk, command: list[str], text: str) -> None:
-    desk.has(peer=command)
-    assert await desk.types(text) == NO_PROMPT
+async def test_other_messages_mean_nothing(rig: Rig, command: list[str], text: str) -> None:
+    rig.has(peer=command)
+    assert await rig.types(text) == NO_PROMPT
 
 
-async def test_no_server_starts_before_it_is_needed(desk: Desk, command: list[str]) -> None:
-    desk.has(peer=command)
+async def test_no_server_starts_before_it_is_needed(rig: Rig, command: list[str]) -> None:
+    rig.has(peer=command)
     before = len(psutil.Process().children())
-    assert await desk.types("hello") == NO_PROMPT
-    assert desk.offered == []
+    assert await rig.types("hello") == NO_PROMPT
+    assert rig.offered == []
     assert len(psutil.Process().children()) == before
 
-    await desk.types("/peer__plain")
-    assert desk.offered == ["/peer__greet name [style]", "/peer__plain"]
+    await rig.types("/peer__plain")
+    assert rig.offered == ["/peer__greet name [style]", "/peer__plain"]
 
 
-async def test_only_the_server_that_is_named_is_asked(desk: Desk, command: list[str]) -> None:
-    desk.has(peer=command, other=command)
-    assert (await desk.types("/peer__plain")).text == "What is new today?"
-    assert [view.links for view in desk.servers.views()] == [1, 0]
+async def test_only_the_server_that_is_named_is_asked(rig: Rig, command: list[str]) -> None:
+    rig.has(peer=command, other=command)
+    assert (await rig.types("/peer__plain")).text == "What is new today?"
+    assert [view.links for view in rig.servers.views()] == [1, 0]
 
 
 async def test_a_short_name_that_two_servers_have_means_neither(
-    desk: Desk, command: list[str]
+    rig: Rig, command: list[str]
 ) -> None:
-    desk.has(peer=command, other=command)
+    rig.has(peer=command, other=command)
 
-    assert await desk.types("/plain") == NO_PROMPT
-    assert (await desk.types("/other__plain")).text == "What is new today?"
+    assert await rig.types("/plain") == NO_PROMPT
+    assert (await rig.types("/other__plain")).text == "What is new today?"
 
 
-async def test_a_missing_argument_is_named(desk: Desk, command: list[str]) -> None:
-    desk.has(peer=command)
-    found = await desk.types("/greet")
+async def test_a_missing_argument_is_named(rig: Rig, command: list[str]) -> None:
+    rig.has(peer=command)
+    found = await rig.types("/greet")
 
     assert found.is_mistake
     assert found.problem == (
@@ -126,30 +126,30 @@ async def test_a_missing_argument_is_named(desk: Desk, command: list[str]) -> No
 
 
 async def test_a_server_that_is_down_is_told_of_and_its_words_are_not_taken_for_a_message(
-    desk: Desk, new_peer: NewPeer, command: list[str]
+    rig: Rig, new_peer: NewPeer, command: list[str]
 ) -> None:
-    desk.has(peer=new_peer.hostile_mcp().command(Mischief("exits")), other=command)
-    found = await desk.types("/peer__plain")
+    rig.has(peer=new_peer.hostile_mcp().command(Mischief("exits")), other=command)
+    found = await rig.types("/peer__plain")
 
     assert not found.is_mistake
     assert "the tool server peer cannot be asked for /peer__plain: it is down" in found.problem
-    assert (await desk.types("/other__plain")).text == "What is new today?"
-    assert (await desk.types("/plain")).text == "What is new today?"
+    assert (await rig.types("/other__plain")).text == "What is new today?"
+    assert (await rig.types("/plain")).text == "What is new today?"
 
 
 async def test_a_server_that_has_ended_is_started_again_for_a_prompt(
-    desk: Desk, command: list[str]
+    rig: Rig, command: list[str]
 ) -> None:
-    desk.has(peer=command)
-    await desk.types("/peer__plain")
+    rig.has(peer=command)
+    await rig.types("/peer__plain")
     for child in psutil.Process().children(recursive=True):
         if "hostile_mcp.py" in " ".join(child.cmdline()):
             child.kill()
     async with asyncio.timeout(IN_A_WHILE_S):
-        while desk.servers.views()[0].links:
+        while rig.servers.views()[0].links:
             await asyncio.sleep(0.02)
 
-    found = await desk.types("/peer__greet Ada")
+    found = await rig.types("/peer__greet Ada")
     assert found == PromptFound(name="peer__greet", text="Greet Ada.")
 
 
@@ -157,11 +157,11 @@ class TestPublished:
     """Checks the server that shows everything a server may do."""
 
     @pytest.fixture
-    def everything(self, new_peer: NewPeer, desk: Desk) -> Desk:
-        desk.has(everything=new_peer.published_mcp().everything())
-        return desk
+    def everything(self, new_peer: NewPeer, rig: Rig) -> Rig:
+        rig.has(everything=new_peer.published_mcp().everything())
+        return rig
 
-    async def test_its_prompts_have_texts(self, everything: Desk) -> None:
+    async def test_its_prompts_have_texts(self, everything: Rig) -> None:
         simple = await everything.types("/simple-prompt")
         weather = await everything.types("/args-prompt Zurich")
 
@@ -169,7 +169,7 @@ class TestPublished:
         assert weather.text == "What's weather in Zurich?"
 
     async def test_a_resource_in_a_prompt_is_told_and_a_file_is_named(
-        self, everything: Desk
+        self, everything: Rig
     ) -> None:
         words = await everything.types("/everything__resource-prompt Text 1")
         file = await everything.types("/everything__resource-prompt Blob 2")
@@ -177,7 +177,7 @@ class TestPublished:
         assert "Content of demo://resource/dynamic/text/1" in words.text
         assert "which is not shown]" in file.text
 
-    async def test_what_it_refuses_is_told_in_its_words(self, everything: Desk) -> None:
+    async def test_what_it_refuses_is_told_in_its_words(self, everything: Rig) -> None:
         found = await everything.types("/everything__resource-prompt Text nine")
 
         assert found.is_mistake

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.sim.test_tool_calls import SOON_S, Chore, Desk, desk, quickly
+from tests.sim.test_tool_calls import SOON_S, PlainTool, ToolRig, quickly, tool_rig
 
 from perdure.domain.journal.events import ToolFinished
 from perdure.domain.journal.question_events import AnswerAwaited
@@ -24,7 +24,7 @@ from perdure.tools.tool import ToolOutput
 MANY = 30
 
 
-async def answered(found: Desk) -> list[ToolFinished]:
+async def answered(found: ToolRig) -> list[ToolFinished]:
     """Answer all questions that are open, and return the results."""
     await found.asked()
     questions = await found.questions()
@@ -43,12 +43,12 @@ async def test_an_answer_with_many_calls_asks_a_few_questions_and_denies_the_res
         ran.append(caller.turn)
         return "paid"
 
-    chores = (
-        Chore("pay", pay, permission=Permission.ACT, repeat=Repeat.ONCE),
-        Chore("look", quickly),
+    plain_tools = (
+        PlainTool("pay", pay, permission=Permission.ACT, repeat=Repeat.ONCE),
+        PlainTool("look", quickly),
     )
     calls = ["pay"] * MANY + ["look"]
-    async with desk(tmp_path, *chores, calls=calls) as found:
+    async with tool_rig(tmp_path, *plain_tools, calls=calls) as found:
         results = await answered(found)
 
     assert len(ran) == AT_ONCE_MAX
@@ -71,9 +71,9 @@ async def test_calls_that_ask_on_their_way_are_answered_before_any_that_has_not_
             return ToolOutput(question=ToolQuestion(text="Which?", choices=(ALLOW,)))
         return ToolOutput(text=f"picked {caller.reply.answer}")
 
-    chores = (Chore("pick", pick), Chore("pay", quickly, permission=Permission.ACT))
+    plain_tools = (PlainTool("pick", pick), PlainTool("pay", quickly, permission=Permission.ACT))
     calls = ["pay"] * others + ["pick"] * MANY
-    async with desk(tmp_path, *chores, calls=calls) as found:
+    async with tool_rig(tmp_path, *plain_tools, calls=calls) as found:
         results = await answered(found)
         events = [r.event for r in (await found.record()).events]
 
@@ -110,8 +110,8 @@ def warnings(request: ModelRequest) -> int:
 async def test_a_turn_whose_calls_go_round_tells_its_model_once_and_ends(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:
-    chores = [Chore(name, quickly) for name in names]
-    async with desk(tmp_path, *chores, agent=circling(*names)) as found:
+    plain_tools = [PlainTool(name, quickly) for name in names]
+    async with tool_rig(tmp_path, *plain_tools, agent=circling(*names)) as found:
         ended = await found.ended()
         results = await found.results()
 
@@ -132,7 +132,7 @@ async def test_a_turn_that_waits_for_something_to_change_goes_on(tmp_path: Path)
             is_over.set()
         return f"still at work, for {rounds} s"
 
-    async with desk(tmp_path, Chore("poll", poll), agent=circling("poll")) as found:
+    async with tool_rig(tmp_path, PlainTool("poll", poll), agent=circling("poll")) as found:
         async with asyncio.timeout(SOON_S):
             await is_over.wait()
         ended = await found.ended()

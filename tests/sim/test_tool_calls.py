@@ -52,7 +52,7 @@ SOON_S = 10
 Work = Callable[[ToolCaller], Awaitable[str | ToolOutput]]
 
 
-class Chore:
+class PlainTool:
     """Does what the test says, and needs nobody's approval."""
 
     description: str = "It does what the test says."
@@ -89,7 +89,7 @@ class Chore:
         return await self._work(caller)
 
 
-class Moody(Chore):
+class Moody(PlainTool):
     """Says that a call cannot work, and would do it all the same."""
 
     def traits(self, arguments: str) -> CallTraits:
@@ -97,7 +97,7 @@ class Moody(Chore):
 
 
 class Meeting:
-    """Lets chores wait until a number of them are at work together."""
+    """Lets calls wait until a number of them are at work together."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -114,7 +114,7 @@ class Meeting:
         return "met"
 
 
-class Desk:
+class ToolRig:
     """Lets an agent make calls in one answer, and holds what came of them."""
 
     def __init__(
@@ -214,15 +214,18 @@ def calling(names: Sequence[str]) -> ScriptedAgent:
 
 
 @asynccontextmanager
-async def desk(
-    folder: Path, *chores: Chore, calls: Sequence[str] = (), agent: ScriptedAgent | None = None
-) -> AsyncIterator[Desk]:
+async def tool_rig(
+    folder: Path,
+    *plain_tools: PlainTool,
+    calls: Sequence[str] = (),
+    agent: ScriptedAgent | None = None,
+) -> AsyncIterator[ToolRig]:
     clock, entropy = SystemClock(), SeededEntropy()
     driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
     await store.open()
-    agent = agent or calling(calls or [each.name for each in chores])
-    backend = Backend(name="main", kind="s", agent=agent, tools=Toolbox(chores))
+    agent = agent or calling(calls or [each.name for each in plain_tools])
+    backend = Backend(name="main", kind="s", agent=agent, tools=Toolbox(plain_tools))
     feed, roster = Feed(), Roster({"main": backend})
     try:
         async with Supervisor() as supervisor:
@@ -235,7 +238,7 @@ async def desk(
             )
             parts = compose_node(dependencies, supervisor.start, feed=feed)
             await parts.gateway.begin(name="sim")
-            found = Desk(store, parts, feed, roster, agent)
+            found = ToolRig(store, parts, feed, roster, agent)
             await found.begins()
             try:
                 yield found
@@ -266,9 +269,9 @@ async def test_calls_that_may_be_repeated_run_side_by_side_and_a_few_at_once(
     tmp_path: Path,
 ) -> None:
     meeting = Meeting(AT_ONCE)
-    chore = Chore("meet", meeting.attend)
+    plain_tool = PlainTool("meet", meeting.attend)
 
-    async with desk(tmp_path, chore, calls=["meet"] * (AT_ONCE * 2)) as found:
+    async with tool_rig(tmp_path, plain_tool, calls=["meet"] * (AT_ONCE * 2)) as found:
         results = await found.is_done()
 
     assert [each.result for each in results] == ["met"] * (AT_ONCE * 2)
@@ -286,7 +289,7 @@ async def test_results_keep_the_order_of_their_calls(tmp_path: Path) -> None:
         first_may_end.set()
         return "fast"
 
-    async with desk(tmp_path, Chore("slow", slow), Chore("fast", fast)) as found:
+    async with tool_rig(tmp_path, PlainTool("slow", slow), PlainTool("fast", fast)) as found:
         results = await found.is_done()
 
     assert [each.result for each in results] == ["slow", "fast"]
@@ -305,12 +308,12 @@ async def test_a_call_that_must_not_be_repeated_runs_alone_in_its_place(tmp_path
 
         return work
 
-    chores = [
-        Chore("look", noted("look")),
-        Chore("pay", noted("pay"), repeat=Repeat.ONCE),
-        Chore("check", noted("check")),
+    plain_tools = [
+        PlainTool("look", noted("look")),
+        PlainTool("pay", noted("pay"), repeat=Repeat.ONCE),
+        PlainTool("check", noted("check")),
     ]
-    async with desk(tmp_path, *chores) as found:
+    async with tool_rig(tmp_path, *plain_tools) as found:
         await found.is_done()
 
     assert order == [("look", 1), ("pay", 1), ("check", 1)]
@@ -332,13 +335,13 @@ async def test_a_call_that_must_not_be_repeated_runs_alone_in_its_place(tmp_path
 async def test_a_failing_call_loses_no_result_of_another(
     tmp_path: Path, work: Work, said: str
 ) -> None:
-    chores = [
-        Chore("before", quickly),
-        Chore("bad", work, time_limit_s=0.1),
-        Chore("after", quickly),
+    plain_tools = [
+        PlainTool("before", quickly),
+        PlainTool("bad", work, time_limit_s=0.1),
+        PlainTool("after", quickly),
     ]
 
-    async with desk(tmp_path, *chores) as found:
+    async with tool_rig(tmp_path, *plain_tools) as found:
         before, bad, after = await found.is_done()
         assert await found.effects() == []
 
@@ -360,9 +363,9 @@ async def test_a_failing_call_loses_no_result_of_another(
 async def test_what_must_not_be_repeated_and_may_have_happened_is_told_to_agent_and_people(
     tmp_path: Path, work: Work, said: str
 ) -> None:
-    pay = Chore("pay", work, repeat=Repeat.ONCE, time_limit_s=0.1)
+    pay = PlainTool("pay", work, repeat=Repeat.ONCE, time_limit_s=0.1)
 
-    async with desk(tmp_path, pay, Chore("after", quickly)) as found:
+    async with tool_rig(tmp_path, pay, PlainTool("after", quickly)) as found:
         unknown, after = await found.is_done()
         (effect,) = await found.effects()
         record = await found.record()
@@ -384,8 +387,8 @@ async def test_what_comes_after_its_time_goes_to_the_ledger_and_never_into_the_t
         await may_end.wait()
         return "it was paid"
 
-    pay = Chore("pay", late, repeat=Repeat.ONCE, time_limit_s=0.05)
-    async with desk(tmp_path, pay) as found:
+    pay = PlainTool("pay", late, repeat=Repeat.ONCE, time_limit_s=0.05)
+    async with tool_rig(tmp_path, pay) as found:
         (unknown,) = await found.is_done()
         before = await found.record()
         may_end.set()
@@ -407,7 +410,7 @@ async def test_what_is_said_to_be_impossible_is_not_run_without_an_approval(
         ran.append(caller.turn)
         return "done"
 
-    async with desk(tmp_path, Moody("moody", work)) as found:
+    async with tool_rig(tmp_path, Moody("moody", work)) as found:
         (refused,) = await found.is_done()
         record = await found.record()
 
@@ -418,8 +421,8 @@ async def test_what_is_said_to_be_impossible_is_not_run_without_an_approval(
 async def test_what_is_said_while_people_are_asked_is_kept_and_told_after_the_call(
     tmp_path: Path,
 ) -> None:
-    pay = Chore("pay", quickly, permission=Permission.ACT)
-    async with desk(tmp_path, pay) as found:
+    pay = PlainTool("pay", quickly, permission=Permission.ACT)
+    async with tool_rig(tmp_path, pay) as found:
         question = await found.asked()
 
         steered = await found.says("by card", busy=Busy.STEER)
@@ -446,12 +449,12 @@ async def test_what_is_said_while_people_are_asked_is_kept_and_told_after_the_ca
 async def test_all_questions_of_an_answer_are_asked_at_once_after_the_free_calls(
     tmp_path: Path,
 ) -> None:
-    chores = [
-        Chore("pay", quickly, permission=Permission.ACT),
-        Chore("look", quickly),
-        Chore("save", quickly, permission=Permission.ACT),
+    plain_tools = [
+        PlainTool("pay", quickly, permission=Permission.ACT),
+        PlainTool("look", quickly),
+        PlainTool("save", quickly, permission=Permission.ACT),
     ]
-    async with desk(tmp_path, *chores) as found:
+    async with tool_rig(tmp_path, *plain_tools) as found:
         await found.asked()
         first, second = await found.questions()
         assert (first.tool, second.tool) == ("pay", "save")
@@ -473,8 +476,8 @@ async def test_a_rule_that_was_added_while_people_were_asked_wins_over_their_ans
         ran.append(caller.turn)
         return "paid"
 
-    pay = Chore("pay", work, permission=Permission.ACT)
-    async with desk(tmp_path, pay) as found:
+    pay = PlainTool("pay", work, permission=Permission.ACT)
+    async with tool_rig(tmp_path, pay) as found:
         question = await found.asked()
         denying = ToolPolicy(agent="main", rules=(Rule(tool="pay", do=Do.DENY),))
         await found.replace(policy=denying)
@@ -493,8 +496,8 @@ async def test_work_beside_a_conversation_asks_nobody_and_is_told_so(tmp_path: P
         ran.append("pay")
         return "paid"
 
-    chore = Chore("pay", pay, repeat=Repeat.ONCE, permission=Permission.ACT)
-    async with desk(tmp_path, chore) as found:
+    plain_tool = PlainTool("pay", pay, repeat=Repeat.ONCE, permission=Permission.ACT)
+    async with tool_rig(tmp_path, plain_tool) as found:
         await found.answers(await found.asked(), DENY)
         await found.ended()
         turn = (await found.says("/background pay as well")).turn
@@ -516,7 +519,7 @@ async def test_a_flood_of_progress_is_shown_now_and_then_and_short(tmp_path: Pat
             caller.report(f"{number} {'x' * 1_000}\x00")
         return "flooded"
 
-    async with desk(tmp_path, Chore("flood", flood)) as found:
+    async with tool_rig(tmp_path, PlainTool("flood", flood)) as found:
         watched = found.feed.subscribe((await found.record()).session.id)
         may_begin.set()
         await found.is_done()

@@ -246,7 +246,7 @@ def _gateway(  # noqa: PLR0913 - the parts of a node
         outbox=outbox,
         previews=previews,
         fetching=fetching,
-        chores={
+        background={
             "sweeper": Sweeper(store.media),
             "indexer": Indexer(store.index),
             "prompt windows": common.windows,

@@ -77,6 +77,8 @@ class Compacted(Event, frozen=True, kw_only=True):
 
 
 class CompactionFailed(Event, frozen=True, kw_only=True):
+    """Records that a summary could not be made or taken, and why."""
+
     errand: TurnId
     reason: str
 

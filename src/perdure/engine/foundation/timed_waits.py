@@ -53,8 +53,8 @@ class ClockWatch:
 async def step_by_step(
     step: Callable[[], Awaitable[bool]], *, over: asyncio.Event, pause_s: float, every_s: float
 ) -> None:
-    """Do a chore in small steps until `over` is set. The next step follows after `pause_s` if the
-    last one returned True (there is more to do), otherwise after `every_s`."""
+    """Do periodic work in small steps until `over` is set. The next step follows after `pause_s` if
+    the last one returned True (there is more to do), otherwise after `every_s`."""
     while not over.is_set():
         has_more = await step()
         await happens_within(over, within_s=pause_s if has_more else every_s)

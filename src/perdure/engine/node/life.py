@@ -53,7 +53,7 @@ SEND_S = 3.0
 log = structlog.get_logger("gateway")
 
 
-class Chore(Protocol):
+class BackgroundTask(Protocol):
     """Does work that no message waits for, until it is stopped."""
 
     async def run(self) -> None: ...
@@ -73,7 +73,7 @@ class Gateway:
         outbox: OutboxPump,
         previews: Previews,
         fetching: FetchPump,
-        chores: Mapping[str, Chore],
+        background: Mapping[str, BackgroundTask],
         reaper: Reaper,
         feed: Feed,
         limits: Limits,
@@ -89,7 +89,7 @@ class Gateway:
         self._outbox = outbox
         self._previews = previews
         self._fetching = fetching
-        self._chores = chores
+        self._background = background
         self._reaper = reaper
         self._feed = feed
         self._limits = limits
@@ -135,8 +135,8 @@ class Gateway:
         self._claiming = self._keep(self._turns.run, name="turn pump")
         self._keep(self._outbox.run, name="outbox pump")
         self._keep(self._fetching.run, name="fetch pump")
-        for called, chore in self._chores.items():
-            self._keep(chore.run, name=called)
+        for called, task in self._background.items():
+            self._keep(task.run, name=called)
         self._keep(self._watch_over, name="heartbeat")
         self._is_serving = True
 
@@ -287,8 +287,8 @@ class Gateway:
         await self._end_turns(until_s=turns_until_s)
         self._over.set()
         self._stirred.wake()
-        for chore in self._chores.values():
-            chore.stop()
+        for task in self._background.values():
+            task.stop()
         async with self.ending.step("files that are being fetched"):
             await self._fetching.finish()
         # After the turns: the replies with which they ended are sent too.
