@@ -665,6 +665,17 @@ async def test_nobody_changes_or_deletes_what_another_person_wrote(world: World)
     assert told(world.agent.requests[-1])[-1] == "[Ada (ada)]\nsecond"
 
 
+async def test_a_private_chat_is_called_after_its_person(world: World) -> None:
+    async with world.life() as life:
+        world.platform.write("/whoami")  # a command may carry another of the person's names
+        await world.until(lambda: len(world.shown()) == 1, "the reply")
+        (before,) = await life.store.places.known(principal=None, page=Page())
+        world.platform.write("hello")
+        await world.is_shown("heard: hello")
+        (after,) = await life.store.places.known(principal=None, page=Page())
+    assert (before.label, after.label) == ("", ADA.name)
+
+
 async def test_bots_are_left_alone_unless_they_are_named(world: World) -> None:
     world.serve(AdapterSettings(allow=("*",)))
     async with world.life() as life:

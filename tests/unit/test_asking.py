@@ -264,6 +264,8 @@ def test_an_inquiry_numbers_its_choices() -> None:
     assert text.startswith("❓ Which day?")
     assert "\n1. Friday\n2. Saturday\n" in text
     assert "3 hours" in text
+    assert "119 minutes" in inquiry_text("Which day?", [], minutes=119)
+    assert "2 hours" in inquiry_text("Which day?", [], minutes=120)
 
 
 # What comes of it.
