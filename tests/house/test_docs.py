@@ -276,6 +276,7 @@ SECTIONS: dict[str, tuple[type[Section], ...]] = {
     "### `[server]`": (config_values.ServerConfig,),
     "### `[network]`": (config_values.NetworkConfig,),
     "### `[store]`": (config_values.StoreConfig,),
+    "### `[schedule]`": (config_values.ScheduleConfig,),
     "### `[agents.NAME]`": (config_values.AgentSection,),
     '### `[agents.NAME] kind = "chat"`': (
         config_values.ChatAgentSection,

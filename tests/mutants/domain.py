@@ -28,6 +28,18 @@ AGENT_IN_FLIGHT: Final = "tests/sim/test_agent_in_flight.py"
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
+        name="stale_run_made_up_for",
+        promise="P17",
+        bug="After an outage a run is made up for, however old it is.",
+        file="domain/schedule/policy.py",
+        symbol="_chosen",
+        old="oldest = now - max(window, ON_TIME_MS)",
+        new="oldest = 0",
+        killed_by=(
+            "tests/contract/test_store_schedule.py::test_missed_occurrences_are_made_up_for_as_the_job_says",
+        ),
+    ),
+    Mutant(
         name="edit_that_brings_nothing_back",
         promise="P10",
         bug="A message that was left out stays out after its author has edited it.",

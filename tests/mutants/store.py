@@ -28,9 +28,32 @@ STORE_TEXTS: Final = "tests/contract/test_store_texts.py"
 STORE_TURNS: Final = "tests/contract/test_store_turns.py"
 STORE_UNDELIVERED: Final = "tests/contract/test_store_undelivered.py"
 STORE_NOTICES: Final = "tests/contract/test_store_notices.py"
+STORE_SCHEDULE: Final = "tests/contract/test_store_schedule.py"
 STORE_QUESTIONS: Final = "tests/contract/test_store_questions.py"
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        name="occurrence_repeated_after_the_clock_was_set_back",
+        promise="P17",
+        bug="When the clock is set back, the occurrences since then come again.",
+        file="store/operations/schedule/firing.py",
+        symbol="_move_on",
+        old="else max(at, last)",
+        new="else at - 7_200_000",
+        killed_by=(f"{STORE_SCHEDULE}::test_a_due_job_starts_one_turn_and_moves_on[sqlite]",),
+    ),
+    Mutant(
+        name="failing_job_runs_for_ever",
+        promise="P17",
+        bug="A job whose runs keep failing is never paused.",
+        file="store/operations/jobs/ending.py",
+        symbol="_counted",
+        old="if most and counted.failures >= most:",
+        new="if most and counted.failures > most:",
+        killed_by=(
+            f"{STORE_SCHEDULE}::test_a_failed_run_is_told_and_after_some_the_job_is_paused[sqlite]",
+        ),
+    ),
     Mutant(
         name="refused_message_asked_again",
         promise="P10",

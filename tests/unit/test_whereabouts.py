@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.app.wiring.time_zones import time_zone
+from perdure.app.schedule.time_zones import time_zone
 from perdure.domain.address import Address
 from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.journal.events import AnyEvent, Recorded, SteerTaken, TurnQueued, TurnStarted
@@ -16,8 +16,8 @@ from perdure.domain.prompt.whereabouts import (
     time_line,
     times_of,
     whereabouts_section,
-    zone_of,
 )
+from perdure.domain.schedule.zones import zone_of
 
 BERLIN = "Europe/Berlin"
 SUMMER = datetime(2026, 7, 1, 21, 30, tzinfo=UTC)

@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 from perdure import __version__
 from perdure.cli import runs
 from perdure.cli.arguments import amount, duration, nonempty, page_limit, port, seconds
+from perdure.cli.jobs.arguments import add_job_arguments
 from perdure.cli.runs import Arguments
 
 HEADING: Final = "Commands"
@@ -80,6 +81,7 @@ def command() -> Parser:
     _add_places(verbs)
     _add_parked(verbs)
     _add_approvals(verbs)
+    _add_jobs(verbs)
     _add_agents(verbs)
     _add_servers(verbs)
     _add_pair(verbs)
@@ -285,6 +287,33 @@ def _add_approvals(verbs: Verbs) -> None:
     for parser in (show, allow, deny, answer):
         parser.add_argument("id", type=nonempty, metavar="ID", help="the id from the list")
     answer.add_argument("text", nargs="+", metavar="TEXT", help="the answer")
+
+
+def _add_jobs(verbs: Verbs) -> None:
+    text = "Do something later, or again and again."
+    jobs = Verbs(verbs.add("jobs", text, None), is_required=True)
+    listing = jobs.add(
+        "list", "List jobs with their next and last runs, oldest first.", runs.list_jobs
+    )
+    text = "Order a job: what is to be asked, and when."
+    example = "perdure jobs add home 'what is new?' --when 'every weekday at 9'"
+    add = jobs.add("add", text, runs.add_job, example=example)
+    add_job_arguments(add)
+    show = jobs.add("runs", "List what became of the occurrences of a job.", runs.job_runs)
+    for parser in (listing, show):
+        _add_limit(parser, default=50)
+        parser.add_argument(
+            "--after", help="show the page after this cursor, which the page before it has printed"
+        )
+    named = [
+        show,
+        jobs.add("remove", "Remove a job.", runs.remove_job),
+        jobs.add("pause", "Pause a job.", runs.pause_job),
+        jobs.add("resume", "Let a paused job go on from now.", runs.resume_job),
+        jobs.add("run", "Run a job now, beside its schedule.", runs.run_job),
+    ]
+    for parser in named:
+        parser.add_argument("id", type=nonempty, metavar="ID", help="the id from the list")
 
 
 def _add_agents(verbs: Verbs) -> None:

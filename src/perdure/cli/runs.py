@@ -230,6 +230,55 @@ def answer_question(arguments: Arguments) -> NoReturn:
     _ask(arguments, partial(approvals.answer, question=arguments.id, word=text))
 
 
+def list_jobs(arguments: Arguments) -> NoReturn:
+    from perdure.cli.jobs import showing as jobs
+
+    _ask(arguments, partial(jobs.list_jobs, limit=arguments.limit, after=arguments.after))
+
+
+def add_job(arguments: Arguments) -> NoReturn:
+    from perdure.cli.jobs import showing as jobs
+
+    wishes = {name: getattr(arguments, name) for name in jobs.WISHES}
+    _ask(
+        arguments,
+        partial(
+            jobs.add, conversation=arguments.conversation, prompt=arguments.prompt, wishes=wishes
+        ),
+    )
+
+
+def job_runs(arguments: Arguments) -> NoReturn:
+    from perdure.cli.jobs import showing as jobs
+
+    listing = partial(jobs.runs, job=arguments.id, limit=arguments.limit, after=arguments.after)
+    _ask(arguments, listing)
+
+
+def remove_job(arguments: Arguments) -> NoReturn:
+    from perdure.cli.jobs import showing as jobs
+
+    _ask(arguments, partial(jobs.remove, job=arguments.id))
+
+
+def pause_job(arguments: Arguments) -> NoReturn:
+    from perdure.cli.jobs import showing as jobs
+
+    _ask(arguments, partial(jobs.change, job=arguments.id, state="paused"))
+
+
+def resume_job(arguments: Arguments) -> NoReturn:
+    from perdure.cli.jobs import showing as jobs
+
+    _ask(arguments, partial(jobs.change, job=arguments.id, state="active"))
+
+
+def run_job(arguments: Arguments) -> NoReturn:
+    from perdure.cli.jobs import showing as jobs
+
+    _ask(arguments, partial(jobs.run, job=arguments.id))
+
+
 def list_agents(arguments: Arguments) -> NoReturn:
     from perdure.cli.agents import showing
 

@@ -12,7 +12,7 @@ class TurnKind(StrEnum):
     asked for these two. The others are errands, which serve another session. BACKGROUND: a request
     of a person that is answered later. TITLE: what to call the session. SUMMARY: a shorter form of
     its older turns. MEMORY: what to remember of a session that was closed. STICKER: what a sticker
-    shows that has no description yet.
+    shows that has no description yet. SCHEDULED: one run of a job.
     """
 
     MESSAGE = "message"
@@ -24,6 +24,7 @@ class TurnKind(StrEnum):
     SUMMARY = "summary"
     MEMORY = "memory"
     STICKER = "sticker"
+    SCHEDULED = "scheduled"
 
     @property
     def is_errand(self) -> bool:
@@ -48,6 +49,7 @@ ERRANDS: Final = (
     TurnKind.SUMMARY,
     TurnKind.MEMORY,
     TurnKind.STICKER,
+    TurnKind.SCHEDULED,
 )
 
 

@@ -37,6 +37,7 @@ from perdure.store.ports.turns.questions import (
     StoredTodos,
 )
 from perdure.store.ports.turns.room import StoredRoom
+from perdure.store.ports.turns.schedule import StoredSchedule
 from perdure.store.ports.turns.turns import (
     StoredInbox,
     StoredNodes,
@@ -75,6 +76,7 @@ class Store:
         self.grants = StoredGrants(driver, mint)
         self.effects = StoredEffects(driver, mint, node)
         self.todos = StoredTodos(driver, mint, node)
+        self.schedule = StoredSchedule(driver, mint, node)
         self.outbox = StoredOutbox(driver, mint, node)
         self.pacing = StoredPacing(driver, mint)
         self.handling = StoredHandling(driver, mint)

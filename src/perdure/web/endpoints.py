@@ -20,6 +20,7 @@ import msgspec
 
 from perdure.domain.address import AddressForm
 from perdure.domain.errors import Rejected
+from perdure.domain.schedule.jobs import NO_TERMS, ScheduleTerms
 from perdure.domain.text import storable
 from perdure.domain.turn.rebuilding import StoredRequest
 from perdure.ports.delivery.parked import Parked
@@ -29,6 +30,7 @@ from perdure.ports.people.places import Places
 from perdure.ports.people.principals import Principal, Principals
 from perdure.ports.records.audit import Audit
 from perdure.ports.records.history import Archive, Conversations, Diagnostics, Page
+from perdure.ports.schedule.schedule import Fired, Schedule
 from perdure.ports.system.entropy import Entropy
 from perdure.ports.turns.questions import Effects, Grants, Questions
 from perdure.ports.turns.wakes import Wakes
@@ -58,10 +60,15 @@ async def _nothing_encoded(asked: StoredRequest) -> bytes | None:
     """Return None: without a running node, no agent can encode a request."""
 
 
+def _nothing_happens(fired: Fired) -> None:
+    """Do nothing: without a running node, the next start finds what was queued."""
+
+
 class OperatorServices(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what endpoints work with, whether a node runs or not. `end_revoked` cuts the
     connections of revoked tokens. `encoded_again` returns the messages of a request as its agent's
-    wire encodes them, or None if that agent does not exist."""
+    wire encodes them, or None if that agent does not exist. `schedule_terms` says on what terms
+    people have jobs, `now_ms` what time it is, and `happened` tells the node that a job has run."""
 
     conversations: Conversations
     archive: Archive
@@ -73,6 +80,7 @@ class OperatorServices(msgspec.Struct, frozen=True, kw_only=True):
     questions: Questions
     grants: Grants
     effects: Effects
+    schedule: Schedule
     audit: Audit
     door: Orders
     control: Overseer
@@ -80,6 +88,9 @@ class OperatorServices(msgspec.Struct, frozen=True, kw_only=True):
     entropy: Entropy
     forms: Mapping[str, AddressForm] = MappingProxyType({})
     end_revoked: Callable[[], Awaitable[None]] = _nothing_revoked
+    schedule_terms: Callable[[], ScheduleTerms] = lambda: NO_TERMS
+    now_ms: Callable[[], int]
+    happened: Callable[[Fired], None] = _nothing_happens
     encoded_again: Callable[[StoredRequest], Awaitable[bytes | None]] = _nothing_encoded
 
 

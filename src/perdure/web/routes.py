@@ -14,7 +14,17 @@ from perdure.web.api import native, places
 from perdure.web.endpoints import BODY, CURSOR, OLDER_CURSORS, Endpoint
 from perdure.web.http.answers import IDEMPOTENCY_KEY, Handler, body_of, json_response, number
 from perdure.web.long_reads import one_of_few
-from perdure.web.ops import agents, approvals, node, pairings, parked, records, servers, tokens
+from perdure.web.ops import (
+    agents,
+    approvals,
+    jobs,
+    node,
+    pairings,
+    parked,
+    records,
+    servers,
+    tokens,
+)
 from perdure.web.services import Services
 
 MODULES: Final = (
@@ -22,6 +32,7 @@ MODULES: Final = (
     records,
     places,
     approvals,
+    jobs,
     agents,
     servers,
     parked,

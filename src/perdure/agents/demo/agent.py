@@ -56,7 +56,7 @@ class DemoAgent:
 
     async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         """Answer one request. Never raises: the last event is one `Stopped`."""
-        if request.purpose and request.purpose != TurnKind.BACKGROUND:
+        if request.purpose not in ("", TurnKind.BACKGROUND, TurnKind.SCHEDULED):
             yield AgentText(errand_answer(request))
             yield AgentSpent(Usage(model_calls=1))
             yield Stopped(reason=StopReason.STOP)

@@ -30,6 +30,7 @@ from perdure.app.config.values import (
 )
 from perdure.app.network.proxies import RULE, UnusableProxy, proxy_of
 from perdure.domain.address import HTTP
+from perdure.domain.schedule.zones import zone_of
 from perdure.ports.platform.settings import AdapterSettings
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
@@ -60,6 +61,11 @@ def _server(config: Config) -> Iterator[_Finding]:
             at: KeyPath = ("server", "host")
             rule = 'an address such as "127.0.0.1" or "::1", or the name of this machine'
             yield at, f"{key_text(at)} must be {rule}, not {in_quotes(host)}"
+    zone = config.server.timezone
+    if zone and zone_of(zone) is None:
+        at = ("server", "timezone")
+        rule = 'a name of the time zone database such as "Europe/Berlin"'
+        yield at, f"{key_text(at)} must be {rule}, not {in_quotes(zone)}"
     for index, network in enumerate(config.server.trusted_proxies):
         try:
             ipaddress.ip_network(network, strict=False)

@@ -29,6 +29,7 @@ from perdure.ports.platform.settings import (
 
 MAIN: Final = "main"
 MEMORY: Final = "memory"
+SCHEDULE: Final = "schedule"
 FILES: Final = "files"
 SHELL: Final = "shell"
 FETCH: Final = "fetch"
@@ -43,8 +44,8 @@ PERMISSION_ACTS: Final = tuple(
     )
 )
 # The tools that agents can have, and the names reserved for a later version.
-TOOLS: Final = (MEMORY, "sessions", "todo", FILES, SHELL, FETCH, SEARCH, "ask")
-TOOLS_TO_COME: Final = ("schedule", "send")
+TOOLS: Final = (MEMORY, "sessions", "todo", FILES, SHELL, FETCH, SEARCH, "ask", SCHEDULE)
+TOOLS_TO_COME: Final = ("send",)
 # The names that rules may use for what a call of `files` or `shell` does, and the tool that every
 # agent with tools has.
 FILE_ACTS: Final = ("files.read", "files.write", "files.edit", "files.list", "files.search")
@@ -72,6 +73,7 @@ class ServerConfig(Section, frozen=True, kw_only=True):
     trusted_proxies: tuple[NonEmptyText, ...] = ()
     hosts: tuple[NonEmptyText, ...] = ()
     call_wait_s: Seconds = 60.0
+    timezone: str = ""
 
     def __post_init__(self) -> None:
         """Remove the slash at the end of `base_url`, because paths begin with one."""
@@ -270,6 +272,7 @@ class ToolsConfig(Section, frozen=True, kw_only=True):
     memory: ToolSection = ToolSection()
     sessions: ToolSection = ToolSection()
     todo: ToolSection = ToolSection()
+    schedule: ToolSection = ToolSection()
     ask: ToolSection = ToolSection()
     files: FilesSection = FilesSection()
     shell: ShellSection = ShellSection()
@@ -281,14 +284,7 @@ class ToolsConfig(Section, frozen=True, kw_only=True):
     def approve(self) -> dict[str, str]:
         """Return when people are asked about each tool, where that is configured."""
         sections: dict[str, ToolSection | McpServer] = {
-            "memory": self.memory,
-            "sessions": self.sessions,
-            "todo": self.todo,
-            "ask": self.ask,
-            "files": self.files,
-            "shell": self.shell,
-            "fetch": self.fetch,
-            "search": self.search,
+            **{name: getattr(self, name) for name in TOOLS},
             **{f"{MCP}{name}": server for name, server in self.mcp.items()},
         }
         return {name: each.approve for name, each in sections.items() if each.approve}
@@ -413,6 +409,14 @@ class QuotasConfig(Section, frozen=True, kw_only=True):
     member: MemberQuotas = MemberQuotas()
 
 
+class ScheduleConfig(Section, frozen=True, kw_only=True):
+    """Holds how many jobs one person may have, and how often the default agent goes through the
+    checklist of the home. 0 means never."""
+
+    jobs_per_person: Count = 100
+    heartbeat_s: Seconds = 0.0
+
+
 class Config(Section, frozen=True, kw_only=True):
     """Holds the whole file. `agents` keeps the file's order: the first is the default."""
 
@@ -433,6 +437,7 @@ class Config(Section, frozen=True, kw_only=True):
     retention: RetentionConfig = RetentionConfig()
     budgets: BudgetsConfig = BudgetsConfig()
     quotas: QuotasConfig = QuotasConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
 
     @property
     def default_agent(self) -> str:

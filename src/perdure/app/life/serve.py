@@ -39,13 +39,13 @@ from perdure.app.operate.local_socket import bound_socket
 from perdure.app.operate.node_process import ServerFile, hint, lock_of
 from perdure.app.reading.file_reading import FileReader
 from perdure.app.reading.transcribing import transcriber_of
+from perdure.app.schedule.making import job_settings, zone_for
 from perdure.app.wiring import agents, discovery, storage
 from perdure.app.wiring.assembly import NodeDependencies
 from perdure.app.wiring.budgets import budgets_of
 from perdure.app.wiring.limits import limits_of
 from perdure.app.wiring.settings import usable_settings
 from perdure.app.wiring.system import SystemClock, SystemEntropy, give_memory_back
-from perdure.app.wiring.time_zones import time_zone
 from perdure.app.wiring.web import web_of
 from perdure.domain.errors import NO_SPACE, Rejected
 from perdure.domain.urls import without_login
@@ -118,7 +118,7 @@ async def _life(
         warn_of_what_has_no_effect(settings)
         found = await discovery.agents(settings, environ, outgoing=outgoing)
         store = storage.store(settings, home, clock=clock, entropy=entropy)
-        maker = agents.backend_maker(store, clock, outgoing, limits=settings.limits, home=home)
+        maker = agents.backend_maker(store, clock, outgoing, settings, home=home, environ=environ)
         stack.push_async_callback(maker.close)
         roster = Roster(maker.backends(found.by_name, settings.tools))
         stack.push_async_callback(roster.close)
@@ -254,7 +254,8 @@ def _dependencies(  # noqa: PLR0913 - what a node is assembled from
         web=WebFetcher(web_of(settings.limits, outgoing)),
         reader=FileReader(transcriber_of(settings.transcriber, outgoing)),
         give_back=give_memory_back,
-        zone=time_zone(environ),
+        zone=zone_for(settings, environ),
+        jobs=job_settings(settings, options.home),
         is_shared=not settings.store.is_sqlite,
     )
 

@@ -112,6 +112,8 @@ async def store_answers(store: Store, settings: config.Config) -> StoreAnswers:
         questions=store.questions,
         grants=store.grants,
         effects=store.effects,
+        schedule=store.schedule,
+        now_ms=SystemClock().now_ms,
         audit=store.audit,
         door=nobody,
         control=nobody,

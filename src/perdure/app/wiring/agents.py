@@ -21,16 +21,18 @@ from perdure.app.config.values import (
     TOOLS,
     AcpAgent,
     ChatAgentSection,
+    Config,
     DemoAgentSection,
-    LimitsConfig,
     ToolsConfig,
 )
 from perdure.app.network.outgoing import RoutedOutgoing
+from perdure.app.schedule.making import job_terms
 from perdure.app.wiring.budgets import tariff_of
 from perdure.app.wiring.system import SystemEntropy
 from perdure.app.wiring.tool_servers import take_over
 from perdure.app.wiring.web import web_of, web_tools
 from perdure.domain.people.menu import OfferedTool
+from perdure.domain.schedule.jobs import NO_TERMS, ScheduleTerms
 from perdure.domain.tools.policy import Approve, Do, Rule, ToolPolicy
 from perdure.engine.models.roster import Backend
 from perdure.ports.system.children import Children
@@ -62,7 +64,7 @@ class BackendMaker:
     """Makes the backends of agents, with the tools of this store. The store may still be closed,
     because no tool is called before a turn runs."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what tools need around them
         self,
         store: Store,
         clock: Clock,
@@ -71,8 +73,10 @@ class BackendMaker:
         children: Children,
         web: PublicWeb,
         home: Path,
+        terms: ScheduleTerms = NO_TERMS,
     ) -> None:
         self._store = store
+        self._terms = terms
         self._web = web
         self.clock = clock
         self.outgoing = outgoing
@@ -114,6 +118,7 @@ class BackendMaker:
             return {}
         from perdure.tools.builtin.ask import AskTool  # noqa: PLC0415
         from perdure.tools.builtin.memory import MemoryTool  # noqa: PLC0415
+        from perdure.tools.builtin.schedule import ScheduleTool  # noqa: PLC0415
         from perdure.tools.builtin.sessions import SessionsTool  # noqa: PLC0415
         from perdure.tools.builtin.todo import TodoTool  # noqa: PLC0415
 
@@ -123,6 +128,7 @@ class BackendMaker:
             SessionsTool(store.archive),
             TodoTool(store.todos),
             AskTool(),
+            ScheduleTool(store.schedule, terms=lambda: self._terms, now_ms=self.clock.now_ms),
         ]
         if settings.files.roots:
             from perdure.tools.builtin.files.bounds import FilesBounds  # noqa: PLC0415
@@ -197,11 +203,24 @@ class BackendMaker:
 
 
 def backend_maker(
-    store: Store, clock: Clock, outgoing: RoutedOutgoing, *, limits: LimitsConfig, home: Path
+    store: Store,
+    clock: Clock,
+    outgoing: RoutedOutgoing,
+    settings: Config,
+    *,
+    home: Path,
+    environ: Mapping[str, str],
 ) -> BackendMaker:
     """Return what makes the agents of a node."""
-    web = web_of(limits, outgoing)
-    return BackendMaker(store, clock, outgoing, children=LaunchedChildren(), web=web, home=home)
+    return BackendMaker(
+        store,
+        clock,
+        outgoing,
+        children=LaunchedChildren(),
+        web=web_of(settings.limits, outgoing),
+        home=home,
+        terms=job_terms(settings, environ),
+    )
 
 
 def _hidden(config: AgentConfig) -> list[Tool]:

@@ -7,6 +7,7 @@ from functools import partial
 import msgspec
 
 from perdure.app.reading.file_reading import FileReader
+from perdure.app.schedule.making import JobSettings, schedule_pump, terms_of
 from perdure.domain.delivery import Display
 from perdure.domain.ids import RANDOM_BYTES, mint
 from perdure.domain.people.access import Terms
@@ -42,6 +43,7 @@ from perdure.engine.node.sweeping import Sweeper
 from perdure.engine.people.admission import Admission, Review
 from perdure.engine.people.alarm import Alarm
 from perdure.engine.people.quotas import RequestGate
+from perdure.engine.schedule.pump import SchedulePump
 from perdure.engine.turns.agent_files import AgentFiles
 from perdure.engine.turns.errands import Afterwards
 from perdure.engine.turns.flusher import Flusher
@@ -72,8 +74,8 @@ NOBODY_TO_ASK = FileReader()
 
 class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what a node is assembled from. `platform` returns the platform of an adapter, which may
-    be called otherwise. `give_back` returns free memory to the system.
-    `zone` is the time zone that models are told. `is_shared`: other nodes may use the same
+    be called otherwise. `give_back` returns free memory to the system. `zone` is the time zone that
+    models are told, and that jobs are read in. `is_shared`: other nodes may use the same
     store."""
 
     store: Store
@@ -94,6 +96,7 @@ class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     servers: ToolServers = NoToolServers()
     give_back: Callable[[], None] = lambda: None
     zone: str = "UTC"
+    jobs: JobSettings = JobSettings()
     is_shared: bool = False
 
 
@@ -103,6 +106,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     wakes: Bus
     turns: TurnPump
     outbox: OutboxPump
+    schedule: SchedulePump
     fetching: FetchPump
     reaper: Reaper
     review: Review
@@ -141,13 +145,31 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
     turns = _turns(dependencies, common, services, reaper, previews)
     outbox = _outbox(dependencies, common, handovers)
     fetching = _fetching(dependencies, common)
+    schedule = schedule_pump(
+        store.schedule,
+        common.feed,
+        terms=lambda: _menu(dependencies).schedule,
+        settings=dependencies.jobs,
+        concurrent=dependencies.limits.concurrent,
+        clock=dependencies.clock,
+        bus=common.bus,
+        is_shared=dependencies.is_shared,
+    )
     gateway = _gateway(
-        dependencies, common, reaper, turns, outbox=outbox, previews=previews, fetching=fetching
+        dependencies,
+        common,
+        reaper,
+        turns,
+        outbox=outbox,
+        previews=previews,
+        fetching=fetching,
+        schedule=schedule,
     )
     return NodeParts(
         wakes=common.bus,
         turns=turns,
         outbox=outbox,
+        schedule=schedule,
         fetching=fetching,
         reaper=reaper,
         review=review,
@@ -238,6 +260,7 @@ def _gateway(  # noqa: PLR0913 - the parts of a node
     outbox: OutboxPump,
     previews: Previews,
     fetching: FetchPump,
+    schedule: SchedulePump,
 ) -> Gateway:
     store = dependencies.store
     return Gateway(
@@ -251,6 +274,7 @@ def _gateway(  # noqa: PLR0913 - the parts of a node
             "indexer": Indexer(store.index),
             "prompt windows": common.windows,
             "memory": common.trim,
+            "schedule": schedule,
             "deadlines": Deadlines(
                 store.questions,
                 common.feed,
@@ -390,6 +414,12 @@ def _menu(dependencies: NodeDependencies) -> Menu:
         personas=tuple(dependencies.personas),
         idle_reset_ms=dependencies.limits.idle_reset_ms,
         recovery=dependencies.limits.recovery,
+        schedule=terms_of(
+            dependencies.jobs,
+            agents=[each.name for each in dependencies.roster.backends],
+            adapters=[*dependencies.adapters, *dependencies.platforms],
+            zone=dependencies.zone,
+        ),
     )
 
 

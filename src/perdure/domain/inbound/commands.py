@@ -218,6 +218,25 @@ _ALL: Final = (
         takes=Takes.MAYBE_WORDS,
     ),
     Command(name="tools", usage="/tools", help="what the agent may do here, and why not the rest"),
+    Command(
+        name="remind",
+        usage="/remind me TIME to TEXT",
+        help="say this to you at a time, once or again and again",
+        takes=Takes.WORDS,
+    ),
+    Command(
+        name="jobs",
+        usage="/jobs [add TIME TEXT | pause ID | resume ID | run ID | remove ID]",
+        help="what runs for you on a schedule; add to it, change it",
+        takes=Takes.MAYBE_WORDS,
+        is_beside=True,
+    ),
+    Command(
+        name="timezone",
+        usage="/timezone [ZONE]",
+        help="the time zone in which your times are read, or choose another",
+        takes=Takes.MAYBE_WORDS,
+    ),
     Command(name="whoami", usage="/whoami", help="who you are to the gateway"),
     Command(name="help", usage="/help", help="this list"),
     Command(

@@ -8,6 +8,7 @@ import msgspec
 
 from perdure.domain.inbound.commands import Given, command_in
 from perdure.domain.inbound.named_prompts import NamedPrompt, short_names
+from perdure.domain.schedule.jobs import NO_TERMS, ScheduleTerms
 from perdure.domain.turn.recovery import Policy
 
 
@@ -56,13 +57,14 @@ class Menu(msgspec.Struct, frozen=True, kw_only=True):
     """Holds `agents` by name, with the default first, and the names of `personas`. With an
     `idle_reset_ms` of 0, only commands begin a new session. A new session's first turn waits at
     most `hold_ms` for the memories of the last session. `recovery` says what happens to an
-    interrupted turn when a newer message comes."""
+    interrupted turn when a newer message comes, and `schedule` on what terms people have jobs."""
 
     agents: Mapping[str, AgentOffer] = {}
     personas: tuple[str, ...] = ()
     idle_reset_ms: int = 0
     hold_ms: int = 10_000
     recovery: Policy = Policy()
+    schedule: ScheduleTerms = NO_TERMS
 
     @property
     def default(self) -> str:

@@ -7,10 +7,8 @@ line is made from the message's time in the journal, so an earlier message keeps
 much later it is told again.
 """
 
-import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from functools import lru_cache
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
@@ -20,6 +18,7 @@ from perdure.domain.address import GROUP, HTTP, Address
 from perdure.domain.ids import SessionId
 from perdure.domain.journal.events import MessageJoined, Recorded, SteerTaken, TurnQueued
 from perdure.domain.kinds import TurnKind
+from perdure.domain.schedule.zones import offset_name, zone_of
 from perdure.domain.text import harmless_line
 
 # Lines of times by the key of the message that each of them stands before.
@@ -28,9 +27,6 @@ NO_TIMES: Final[Times] = MappingProxyType({})
 
 _WEBHOOK: Final = "webhook"
 _NAME_MAX: Final = 100
-_MINUTE_S: Final = 60
-_OFFSET: Final = "UTC"
-_FORM: Final = re.compile(r"([+-])([01]\d|2[0-3]):([0-5]\d)")
 _DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 # Platforms whose names are not just written with a capital letter.
 _PLATFORMS: Final = {HTTP: "web chat or HTTP API"}
@@ -118,13 +114,6 @@ def time_line(at: int, zone: str) -> str:
     return f"[{_DAYS[then.weekday()]}, {then:%Y-%m-%d %H:%M}, {offset_name(then)}]"
 
 
-def offset_name(then: datetime) -> str:
-    """Return the offset of a time in its zone, such as UTC+02:00."""
-    minutes = int((then.utcoffset() or timedelta()).total_seconds()) // _MINUTE_S
-    sign = "-" if minutes < 0 else "+"
-    return f"{_OFFSET}{sign}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}" if minutes else _OFFSET
-
-
 def _hour(at: int, zone: str) -> tuple[int, int, int, int]:
     then = _local(at, zone)
     return then.year, then.month, then.day, then.hour
@@ -132,29 +121,3 @@ def _hour(at: int, zone: str) -> tuple[int, int, int, int]:
 
 def _local(at: int, zone: str) -> datetime:
     return datetime.fromtimestamp(at // 1000, tz=zone_of(zone) or UTC)
-
-
-@lru_cache(maxsize=64)
-def zone_of(name: str) -> tzinfo | None:
-    """Return the zone with this name: UTC, UTC with an offset such as UTC+02:00, or a name of the
-    time zone database. Returns None if there is none."""
-    if name == _OFFSET:
-        return UTC
-    if name.startswith((f"{_OFFSET}+", f"{_OFFSET}-")):
-        return _fixed(name.removeprefix(_OFFSET))
-    from zoneinfo import ZoneInfo  # noqa: PLC0415 - many machines are in UTC
-
-    try:
-        return ZoneInfo(name)
-    except (OSError, ValueError, KeyError):
-        return None
-
-
-def _fixed(offset: str) -> tzinfo | None:
-    """Return the zone with an offset such as +02:00."""
-    found = _FORM.fullmatch(offset)
-    if found is None:
-        return None
-    sign, hours, minutes = found.groups()
-    away = timedelta(hours=int(hours), minutes=int(minutes))
-    return timezone(-away if sign == "-" else away)

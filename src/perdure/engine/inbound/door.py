@@ -82,6 +82,8 @@ class NodeDoor:
             self._wakes.publish(Topic.FETCHES)
         has_notice = any(isinstance(r.event, NoticePosted) for r in accepted.recorded)
         is_plain = accepted.effect is UpdateEffect.QUEUED and not accepted.queue_position
+        if accepted.command:
+            self._wakes.publish(Topic.JOBS)  # it may have ordered a job
         if has_notice or accepted.command or accepted.ended or not is_plain:
             # The outbox has text to send, or bubbles to edit or delete.
             self._wakes.publish(Topic.OUTBOX)

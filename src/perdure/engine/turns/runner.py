@@ -372,6 +372,8 @@ class Runner:
         await self._services.alarm.turn_is_over(self._claimed, final, audience)
         if queued.kind is TurnKind.STICKER:
             self._services.wakes.publish(Topic.FETCHES)  # turns wait for its description
+        if queued.kind is TurnKind.SCHEDULED:
+            self._services.wakes.publish(Topic.JOBS)  # the next run may begin
         if backend is None or is_errand:
             return
         await self._services.prompts.settled(backend, self._claimed, turn=self._ledger.events)

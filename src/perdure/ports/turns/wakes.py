@@ -18,6 +18,7 @@ class Topic(Enum):
     OUTBOX = auto()  # a part may be due
     FETCHES = auto()  # a file may be fetched
     QUESTIONS = auto()  # a question was asked, so a deadline may be due
+    JOBS = auto()  # a job may be due
     BEGUN = auto()  # a turn has begun
     ENDED = auto()  # a turn was ended by a transaction that is not its runner's
     STEERED = auto()  # a message for a turn that runs was accepted

@@ -220,6 +220,7 @@ class FusedPlatform(Fused):
 PORTS: Final = (
     "inbox", "places", "turns", "nodes", "errands", "outbox", "conversations", "archive", "media",
     "fetches", "stickers", "pacing", "room", "questions", "grants", "effects",
+    "schedule",
 )  # fmt: skip
 
 

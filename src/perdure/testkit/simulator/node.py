@@ -13,6 +13,7 @@ from perdure.ports.gateway import Door
 from perdure.ports.people.principals import Principals
 from perdure.ports.records.history import Archive, Conversations, Diagnostics
 from perdure.ports.records.media import Fetches
+from perdure.ports.schedule.schedule import Schedule
 from perdure.ports.turns.inbox import Inbox
 from perdure.ports.turns.questions import Effects, Grants, Questions
 from perdure.ports.turns.room import ContextRoom
@@ -75,6 +76,9 @@ class _EngineParts(Protocol):
     def outbox(self) -> _OutboxPump: ...
 
     @property
+    def schedule(self) -> Pump: ...
+
+    @property
     def fetching(self) -> Pump: ...
 
     @property
@@ -126,6 +130,9 @@ class StorePorts(Protocol):
 
     @property
     def effects(self) -> Effects: ...
+
+    @property
+    def schedule(self) -> Schedule: ...
 
 
 class Process(msgspec.Struct, frozen=True):

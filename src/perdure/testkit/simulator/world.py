@@ -67,6 +67,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     has_titles: bool = False
     has_memory: bool = False
     context_tokens: int = 128_000
+    has_jobs: bool = False  # jobs run when they are due
     asks: bool = False  # people are asked before a tool runs
     flies: bool = False  # the agent stays in the middle of its answer while tools run
     strikes_deliveries: bool = True
@@ -376,6 +377,8 @@ class Life:
             if self.world.setup.flies:
                 # A turn that has lost its agent wakes the pump, which puts it back in line.
                 is_busy |= await patiently(self.parts.turns.step)
+            if self.world.setup.has_jobs:
+                is_busy |= await patiently(self.parts.schedule.step)
             if self.world.setup.asks:
                 is_busy |= await patiently(self.deadlines.step)
             is_busy |= await patiently(self.parts.outbox.step)

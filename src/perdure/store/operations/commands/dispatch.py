@@ -27,6 +27,7 @@ from perdure.store.operations.commands import (
     views,
 )
 from perdure.store.operations.commands.command_result import CommandResult
+from perdure.store.operations.commands.jobs import scheduling
 from perdure.store.operations.delivery.outbox import PartText, put_unless_read
 from perdure.store.operations.turn_context import TurnContext
 from perdure.store.statement import Op, one
@@ -64,6 +65,9 @@ _HANDLERS: Final[Mapping[str, Callable[[TurnContext, Given], Op[CommandResult]]]
     "grants": permitting.list_grants,
     "effects": permitting.list_effects,
     "tools": permitting.tools,
+    "remind": scheduling.remind,
+    "jobs": scheduling.jobs,
+    "timezone": scheduling.timezone,
 }
 # `help` and `whoami` have no handler: `_taken` answers them.
 assert _HANDLERS.keys() | {"help", "whoami"} == COMMANDS.keys()

@@ -25,10 +25,11 @@ from perdure.store.operations.turns.recovery import requeue
 from perdure.store.operations.turns.turns import STOPPED
 from perdure.store.statement import Op, many, sql_list
 
+_STOPPABLE: Final = sql_list((TurnKind.BACKGROUND, TurnKind.SUMMARY, TurnKind.SCHEDULED))
 # Finds the unfinished errands of a conversation that people may stop.
 _ERRANDS = f"""
     SELECT t.id FROM sessions s JOIN turns t ON t.session_id = s.id
-    WHERE s.conversation_id = $1 AND s.kind IN {sql_list((TurnKind.BACKGROUND, TurnKind.SUMMARY))}
+    WHERE s.conversation_id = $1 AND s.kind IN {_STOPPABLE}
       AND t.outcome IS NULL
     ORDER BY s.opened_at DESC, s.id DESC"""
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from perdure.domain.address import is_shared
+from perdure.domain.content.silence import is_silent
 from perdure.domain.content.stickers import clean_words
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.attachments import as_fetched, given_in, places_of
@@ -31,7 +32,9 @@ from perdure.domain.people.access import is_access_ended
 from perdure.domain.turn.endings import SILENT, Audience, visible_reason
 from perdure.domain.turn.errands import clean_title
 from perdure.store.operations import journal, stickers
+from perdure.store.operations.delivery import operators
 from perdure.store.operations.delivery.notices import notice
+from perdure.store.operations.jobs import ending
 from perdure.store.operations.sessions import compaction
 from perdure.store.operations.sessions.sessions import make_live, open_session, open_successor
 from perdure.store.operations.turn_context import Stamp, TurnContext
@@ -61,6 +64,10 @@ _RELEASE = """
     UPDATE sessions SET hold_until = NULL, wait_until = NULL WHERE id = $1 AND parent_id = $2"""
 
 
+# Outcomes of a run of a job that people are told of, besides its result.
+_TOLD_OF_RUNS: Final = (Outcome.FAILED, Outcome.REFUSED, Outcome.SUSPENDED, Outcome.INTERRUPTED)
+
+
 class _Served(NamedTuple):
     session: SessionId
     conversation: ConversationId
@@ -68,7 +75,8 @@ class _Served(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Describes an errand for `session`, which looks back from the turn `at`."""
+    """Describes an errand for `session`, which looks back from the turn `at`. `within` is a session
+    of its own that it has had before, and `answer` a text that it says without asking a model."""
 
     errand: TurnKind
     session: SessionId
@@ -84,6 +92,8 @@ class Order(NamedTuple):
     attachments: tuple[Attachment, ...] = ()
     reason: str = "automatic"
     traits: SenderTraits = NO_TRAITS
+    within: SessionId | None = None
+    answer: str = ""
 
 
 class Back(NamedTuple):
@@ -113,16 +123,9 @@ class Back(NamedTuple):
 def begin(order: Order, stamp: Stamp) -> Op[list[Recorded]]:
     """Open the errand's session and queue its turn. Returns the events it appended; the last one
     names the turn."""
-    session, turn = SessionId(stamp.mint("ses")), TurnId(stamp.mint("trn"))
-    opened = SessionOpened(
-        by=order.principal,
-        reason=order.reason,
-        parent=order.session,
-        head=order.at,
-        kind=order.errand,
-    )
-    principal = order.principal
-    yield from open_session(session, order.conversation, opened, stamp, principal=principal)
+    session, turn = order.within or SessionId(stamp.mint("ses")), TurnId(stamp.mint("trn"))
+    if order.within is None:
+        yield from _open(order, session, stamp)
     queued = TurnQueued(
         turn=turn,
         message=order.message,
@@ -135,8 +138,21 @@ def begin(order: Order, stamp: Stamp) -> Op[list[Recorded]]:
         effort=order.effort,
         by=order.principal,
         traits=order.traits,
+        answer=order.answer,
     )
     return (yield from queue_turn(session, queued, stamp))
+
+
+def _open(order: Order, session: SessionId, stamp: Stamp) -> Op[None]:
+    opened = SessionOpened(
+        by=order.principal,
+        reason=order.reason,
+        parent=order.session,
+        head=order.at,
+        kind=order.errand,
+    )
+    principal = order.principal
+    yield from open_session(session, order.conversation, opened, stamp, principal=principal)
 
 
 def person_of(context: TurnContext) -> PrincipalId:
@@ -188,11 +204,17 @@ def _background(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
     order, on every surface, and the model knows it afterwards."""
     if back.is_untold:
         return []
-    live, opened = yield from _live(back, stamp)
+    live, opened = yield from live_session(back.conversation, stamp, by=back.principal)
     line = back.queued.text.strip().splitlines()[0][:80]
     said = back.text if back.is_done else f"{back.text}\n\n(It {_failure(back.settled)})".strip()
+    answer = f"In the background: {line}\n\n{said or SILENT}"
+    return opened + (yield from bring(live, _result(back, answer), stamp))
+
+
+def _result(back: Back, answer: str) -> TurnQueued:
+    """Return the turn that says an errand's result. Its ids are made when it is brought."""
     is_short = back.is_done and back.settled.reason != StopReason.STOP
-    event = TurnQueued(
+    return TurnQueued(
         turn=back.turn,
         message=back.queued.message,
         text=back.queued.text,
@@ -203,21 +225,57 @@ def _background(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
         origin=back.turn,
         by=back.principal,
         traits=back.queued.traits,
-        answer=f"In the background: {line}\n\n{said or SILENT}",
+        answer=answer,
         finish=back.settled.reason if is_short else "",
     )
-    return opened + (yield from bring(live, event, stamp))
 
 
-def _live(back: Back, stamp: Stamp) -> Op[tuple[SessionId, list[Recorded]]]:
-    """Return the session in which the result can be said: a new one if the live one is
-    suspended."""
-    live = yield from _lock_live(back.conversation)
+def _scheduled(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    """Queue what a run of a job has found as a turn of the live session, or tell that the run has
+    failed; say nothing if there is nothing to say."""
+    recorded: list[Recorded] = []
+    result: TurnId | None = None
+    said = back.text or (SILENT if given_in(back.events) else "")
+    is_quiet = back.is_done and (not said or is_silent(back.text))
+    if back.is_done and not is_quiet:
+        live, recorded = yield from live_session(back.conversation, stamp, by=back.principal)
+        brought = yield from bring(live, _result(back, said), stamp)
+        queued = brought[0].event
+        assert isinstance(queued, TurnQueued)
+        result = queued.turn
+        recorded += brought
+    elif back.settled.outcome in _TOLD_OF_RUNS and not back.is_untold:
+        name = yield from ending.name_of(back.turn)
+        words = f"The job {name!r} has run and {_failure(back.settled)}."
+        recorded += yield from _tell_here(back, words, stamp)
+    after = yield from ending.run_is_over(
+        back.turn, back.settled, result=result, is_silent=is_quiet, stamp=stamp
+    )
+    if after is not None and after.is_paused_now:
+        words = f"The job {after.job.name!r} is paused: {after.job.why}."
+        if back.is_untold:
+            recorded += yield from operators.tell(words, stamp, but=back.conversation)
+        else:
+            recorded += yield from _tell_here(back, words, stamp)
+    return recorded
+
+
+def _tell_here(back: Back, words: str, stamp: Stamp) -> Op[list[Recorded]]:
+    """Tell the people of an errand's conversation something."""
+    live, recorded = yield from live_session(back.conversation, stamp, by=back.principal)
+    return recorded + (yield from notice(live, None, words, stamp))
+
+
+def live_session(
+    conversation: ConversationId, stamp: Stamp, *, by: PrincipalId
+) -> Op[tuple[SessionId, list[Recorded]]]:
+    """Lock a conversation, and return the session in which something can be said: a new one if the
+    live one is suspended."""
+    live = yield from _lock_live(conversation)
     if (yield from one(str, _STATE, live)) == "open":
         return live, []
-    by = back.principal
-    opened = yield from open_successor(live, back.conversation, stamp, by=by)
-    yield from make_live(back.conversation, opened.session)
+    opened = yield from open_successor(live, conversation, stamp, by=by)
+    yield from make_live(conversation, opened.session)
     return opened.session, [opened]
 
 
@@ -303,4 +361,5 @@ _BRING_BACK: Final[Mapping[TurnKind, Callable[[Back, Stamp], Op[list[Recorded]]]
     TurnKind.MEMORY: _memory,
     TurnKind.SUMMARY: _summary,
     TurnKind.STICKER: _sticker,
+    TurnKind.SCHEDULED: _scheduled,
 }

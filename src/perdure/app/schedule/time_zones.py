@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Final
 
-from perdure.domain.prompt.whereabouts import offset_name, zone_of
+from perdure.domain.schedule.zones import offset_name, zone_of
 
 ZONES: Final = "zoneinfo/"
 LINK: Final = Path("/etc/localtime")

@@ -1,0 +1,99 @@
+"""Makes what runs jobs, from the configuration."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from perdure.app.config.values import Config
+from perdure.app.schedule.time_zones import time_zone
+from perdure.domain.schedule.checklist import CHECKLIST_MAX
+from perdure.domain.schedule.jobs import ScheduleTerms
+from perdure.engine.foundation.wakes import Bus
+from perdure.engine.schedule.pump import SchedulePump
+from perdure.engine.watching.feed import Feed
+from perdure.ports.schedule.schedule import Schedule
+from perdure.ports.system.clock import Clock
+
+# What a heartbeat goes through, in the home.
+CHECKLIST: Final = "HEARTBEAT.md"
+# How often a node on a shared store looks for jobs that another node was told of.
+JOBS_POLL_S: Final = 5.0
+
+
+class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the settings of jobs. `checklist` reads what a heartbeat goes through, every
+    `heartbeat_s`."""
+
+    jobs_max: int = 100
+    checklist: Callable[[], str] = str
+    heartbeat_s: int = 0
+
+
+def job_settings(settings: Config, home: Path) -> JobSettings:
+    """Return the settings of jobs."""
+    return JobSettings(
+        jobs_max=settings.schedule.jobs_per_person,
+        checklist=partial(checklist_in, home),
+        heartbeat_s=int(settings.schedule.heartbeat_s),
+    )
+
+
+def zone_for(settings: Config, environ: Mapping[str, str]) -> str:
+    """Return the zone in which times are read for people who have chosen none: the configured one,
+    else that of the machine."""
+    return settings.server.timezone or time_zone(environ)
+
+
+def job_terms(settings: Config, environ: Mapping[str, str]) -> ScheduleTerms:
+    """Return on what terms agents order jobs. Which agents there are is looked at when they run."""
+    jobs_max = settings.schedule.jobs_per_person
+    return ScheduleTerms(zone=zone_for(settings, environ), jobs_max=jobs_max)
+
+
+def checklist_in(home: Path) -> str:
+    """Return the checklist of a home, or an empty text if it has none."""
+    try:
+        with (home / CHECKLIST).open(encoding="utf-8", errors="replace") as file:
+            return file.read(CHECKLIST_MAX)
+    except OSError:
+        return ""
+
+
+def terms_of(
+    settings: JobSettings, *, agents: Iterable[str], adapters: Iterable[str], zone: str
+) -> ScheduleTerms:
+    """Return on what terms people have jobs."""
+    return ScheduleTerms(
+        agents=frozenset(agents),
+        adapters=frozenset(adapters),
+        zone=zone,
+        jobs_max=settings.jobs_max,
+    )
+
+
+def schedule_pump(  # noqa: PLR0913 - what jobs need around them
+    schedule: Schedule,
+    feed: Feed,
+    *,
+    terms: Callable[[], ScheduleTerms],
+    settings: JobSettings,
+    concurrent: int,
+    clock: Clock,
+    bus: Bus,
+    is_shared: bool,
+) -> SchedulePump:
+    """Make the pump that starts runs."""
+    return SchedulePump(
+        schedule,
+        feed,
+        terms=terms,
+        checklist=settings.checklist,
+        heartbeat_s=settings.heartbeat_s,
+        concurrent=concurrent,
+        clock=clock,
+        bus=bus,
+        poll_s=JOBS_POLL_S if is_shared else None,
+    )

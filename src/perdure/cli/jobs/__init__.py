@@ -1,0 +1,1 @@
+"""Orders jobs, and shows them."""

@@ -1,0 +1,1 @@
+"""Starts the runs of jobs when they are due."""

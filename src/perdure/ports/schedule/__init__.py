@@ -1,0 +1,1 @@
+"""Defines the port of jobs."""

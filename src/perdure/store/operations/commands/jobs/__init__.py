@@ -1,0 +1,1 @@
+"""Handles commands about jobs."""

@@ -1,0 +1,1 @@
+"""Reads and writes the rows of jobs and of their runs."""
