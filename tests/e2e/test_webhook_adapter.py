@@ -6,6 +6,8 @@ The reference library of Standard Webhooks signs what the adapter takes and veri
 
 import asyncio
 import base64
+import hashlib
+import hmac
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -55,6 +57,9 @@ def secret(seed: int) -> str:
 
 
 OURS, NEWER, FOREIGN, OUTGOING = map(secret, range(4))
+
+
+PLAIN = "a secret of sixteen or more"
 
 
 class Inbox(Unguarded):
@@ -213,6 +218,8 @@ async def rig(
         ),
         "own": Route(secrets=(Secret(OUTGOING),), callback=callback),
         "moved": Route(secrets=keys, callback=f"{receiver[1]}/moved"),
+        "hub": Route(secrets=(Secret(PLAIN),), preset="github", events=("issues.opened",)),
+        "bare": Route(secrets=(Secret(PLAIN),), preset="bearer"),
     }
     async with AsyncExitStack() as stack:
         inbox = Inbox()
@@ -256,6 +263,44 @@ async def test_a_signed_request_is_taken_and_its_answer_can_be_asked_for(rig: Ri
     assert receipt.external_id == POLL + "prt_1"
     rig.inbox.answered[arrival.external_id] = AnswerSoFar(state="done", text="**Done.**")
     assert await rig.poll("each", "msg_1") == (200, {"state": "done", "text": "**Done.**"})
+
+
+def from_hub(body: str, *, delivery: str = "d1") -> dict[str, str]:
+    digest = hmac.new(PLAIN.encode(), body.encode(), hashlib.sha256).hexdigest()
+    return {
+        "X-Hub-Signature-256": f"sha256={digest}",
+        "X-GitHub-Event": "issues",
+        "X-GitHub-Delivery": delivery,
+    }
+
+
+async def test_a_service_posts_as_it_is_used_to_and_a_replay_is_no_new_message(rig: Rig) -> None:
+    opened = '{"action": "opened", "issue": {"title": "The tap drips"}}'
+    status, taken = await rig.call("POST", "hub", headers=from_hub(opened), body=opened)
+    again = await rig.call("POST", "hub", headers=from_hub(opened, delivery="d2"), body=opened)
+    assert (status, again) == (202, (202, taken))
+    closed = '{"action": "closed", "issue": {"title": "The tap drips"}}'
+    ignored = await rig.call("POST", "hub", headers=from_hub(closed), body=closed)
+    assert ignored == (200, {"ignored": ["issues", "issues.closed"]})
+    forged = await rig.call("POST", "hub", headers=from_hub(closed), body=opened)
+    assert forged[0] == 401
+    standard = await rig.call("POST", "hub", headers=signed("m", opened), body=opened)
+    assert standard[0] == 401, "no request chooses how it is checked"
+    assert len(rig.inbox.arrivals) == 1
+    polled = await rig.call("GET", f"hub/{taken['id']}", headers=from_hub(""))
+    assert polled[0] == 404
+
+
+async def test_with_a_bare_secret_the_senders_id_names_the_message(rig: Rig) -> None:
+    bearer = {"Authorization": f"Bearer {PLAIN}"}
+    named = {**bearer, "Idempotency-Key": "build-17"}
+    for headers in (named, named, bearer, bearer):
+        status, taken = await rig.call("POST", "bare", headers=headers, body="done")
+        assert status == 202
+        found = await rig.call("GET", f"bare/{taken['id']}", headers=bearer)
+        assert found == (200, {"state": "pending", "text": ""})
+    assert len(rig.inbox.arrivals) == 3
+    assert (await rig.call("POST", "bare", headers={}, body="done"))[0] == 401
 
 
 async def test_without_a_callback_only_what_answers_a_request_has_somewhere_to_go(rig: Rig) -> None:

@@ -15,9 +15,38 @@ TELEGRAM_ADAPTER: Final = "tests/e2e/test_telegram_adapter.py"
 TELEGRAM_INBOUND: Final = "tests/unit/test_telegram_inbound.py"
 WEBHOOK_ADAPTER: Final = "tests/e2e/test_webhook_adapter.py"
 WEBHOOK_INBOUND: Final = "tests/unit/test_webhook_inbound.py"
+WEBHOOK_PRESETS: Final = "tests/unit/test_webhook_presets.py"
 WEBHOOK_SIGNING: Final = "tests/unit/test_webhook_signing.py"
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        name="replay_taken_for_a_new_message",
+        promise="P11",
+        bug="A request whose body alone is signed is a new message under another unsigned id.",
+        file="adapters/webhook/presets.py",
+        symbol="_signed",
+        old=(
+            "        return given if _ID.fullmatch(given) else _digest(body)\n"
+            "    return _digest(body)"
+        ),
+        new=(
+            "        return given if _ID.fullmatch(given) else _digest(body)\n"
+            '    return headers.get("x-github-delivery", "") or _digest(body)'
+        ),
+        killed_by=(
+            f"{WEBHOOK_PRESETS}::test_a_replay_of_a_signed_body_is_the_same_message_whatever_its_headers_say",
+        ),
+    ),
+    Mutant(
+        name="signed_time_never_too_old",
+        promise="P13",
+        bug="A request whose time is signed can be sent again at any later time.",
+        file="adapters/webhook/presets.py",
+        symbol="_in_time",
+        old="if at_ms is None or abs(now_ms - at_ms) > signing.TOLERANCE_S * 1000:",
+        new="if at_ms is None:",
+        killed_by=(f"{WEBHOOK_PRESETS}::test_a_signed_time_is_good_for_five_minutes",),
+    ),
     Mutant(
         name="signature_not_compared",
         promise="P13",

@@ -25,6 +25,7 @@ STORE_TELLING: Final = "tests/contract/test_store_telling.py"
 TURN_TABLE: Final = "tests/unit/test_turn_table.py"
 URLS: Final = "tests/unit/test_urls.py"
 AGENT_IN_FLIGHT: Final = "tests/sim/test_agent_in_flight.py"
+OVERHEARING: Final = "tests/sim/test_overhearing.py"
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
@@ -38,6 +39,28 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         killed_by=(
             "tests/contract/test_store_schedule.py::test_missed_occurrences_are_made_up_for_as_the_job_says",
         ),
+    ),
+    Mutant(
+        name="unlisted_people_overheard",
+        promise="P13",
+        bug="What people say who may not speak to the bot is told, though nobody chose that.",
+        file="domain/people/places.py",
+        symbol="_is_open",
+        old="return EVERYBODY in rules.allow or place in rules.places",
+        new="return bool(rules.allow) or place in rules.places",
+        killed_by=(
+            f"{OVERHEARING}::test_the_configuration_says_where_the_bot_overhears[settings2-False]",
+        ),
+    ),
+    Mutant(
+        name="overheard_told_to_titles",
+        promise="P12",
+        bug="What others said in a group gets into the title, which is shown in lists.",
+        file="domain/kinds.py",
+        symbol="TurnKind.is_told_overheard",
+        old="return self not in (TurnKind.TITLE, TurnKind.MEMORY)",
+        new="return self is not TurnKind.MEMORY",
+        killed_by=(f"{OVERHEARING}::test_it_gets_into_no_title",),
     ),
     Mutant(
         name="edit_that_brings_nothing_back",

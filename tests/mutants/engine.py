@@ -28,8 +28,29 @@ TOOL_CALLS: Final = "tests/sim/test_tool_calls.py"
 WAKES: Final = "tests/unit/test_wakes.py"
 WINDOWS: Final = "tests/unit/test_windows.py"
 WHEREABOUTS: Final = "tests/e2e/test_whereabouts.py"
+GROUPS: Final = "tests/sim/test_groups.py"
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        name="strangers_read_for_wake_words",
+        promise="P13",
+        bug="What strangers say is read, in search of a word that calls the bot.",
+        file="engine/inbound/inlet.py",
+        symbol="AccountInlet._verdict",
+        old="if not may_speak(terms.rules, arrival.sender, arrival.place, is_paired=is_paired):",
+        new="if terms.rules.is_closed:",
+        killed_by=(f"{GROUPS}::test_a_word_wakes_the_bot_and_only_for_those_who_may_speak",),
+    ),
+    Mutant(
+        name="silence_shown_while_it_grows",
+        promise="P4",
+        bug="People see the beginning of an answer that turns out to be none, and it stays.",
+        file="engine/delivery/turn_text.py",
+        symbol="TurnText.now",
+        old="if may_become_silent(said):",
+        new="if not said:",
+        killed_by=(f"{GROUPS}::test_an_agent_that_reads_along_may_say_nothing",),
+    ),
     Mutant(
         name="settled_turn_loses_its_time",
         promise="P23",

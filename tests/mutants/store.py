@@ -9,6 +9,8 @@ STORE_AMENDING: Final = "tests/contract/test_store_amending.py"
 STORE_BUDGETS: Final = "tests/contract/test_store_budgets.py"
 STORE_COMMANDS: Final = "tests/contract/test_store_commands.py"
 STORE_FETCHES: Final = "tests/contract/test_store_fetches.py"
+GROUPS: Final = "tests/sim/test_groups.py"
+STORE_OVERHEARING: Final = "tests/contract/test_store_overhearing.py"
 STORE_HISTORY: Final = "tests/contract/test_store_history.py"
 STORE_IDLE: Final = "tests/contract/test_store_idle.py"
 STORE_INBOX: Final = "tests/contract/test_store_inbox.py"
@@ -458,6 +460,50 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="if scope is not None:",
         new="if scope is not None and before is not None:",
         killed_by=(f"{STORE_HISTORY}::test_a_search_stays_inside_ones_own[sqlite]",),
+    ),
+    Mutant(
+        name="anybody_ends_the_answer_of_another",
+        promise="P24",
+        bug="In a group one person's message ends the answer to another.",
+        file="store/operations/turns/queueing.py",
+        symbol="_is_their_turn",
+        old="return not context.update.is_shared or turn.sender == context.update.principal",
+        new="return True",
+        killed_by=(f"{GROUPS}::test_one_persons_message_does_not_end_anothers_answer[interrupt]",),
+    ),
+    Mutant(
+        name="anybody_resets_an_open_group",
+        promise="P24",
+        bug="Anybody may take away what others of an open group have said.",
+        file="store/operations/people/open_groups.py",
+        symbol="refusal",
+        old="if concerned <= {update.principal}:",
+        new="if len(concerned) < 2:",
+        killed_by=(
+            f"{GROUPS}::test_in_an_open_group_nobody_stops_or_resets_what_is_anothers[/new]",
+        ),
+    ),
+    Mutant(
+        name="overheard_told_twice",
+        promise="P11",
+        bug="What a group said is forgotten once it was told, so a repeated offer tells it again.",
+        file="store/operations/people/overhearing.py",
+        symbol="taken",
+        old="yield from run(_TELL + listed(1, len(lines)), *(line.id for line in lines))",
+        new="yield from forget(address)",
+        killed_by=(
+            f"{STORE_OVERHEARING}::test_a_message_to_the_bot_takes_what_was_said_once_and_in_order[sqlite]",
+        ),
+    ),
+    Mutant(
+        name="one_person_crowds_out_a_group",
+        promise="P24",
+        bug="One person's messages push out everything that others of the group have said.",
+        file="store/operations/people/overhearing.py",
+        symbol="note",
+        old="yield from run(_BOUND, *here, LINES_MAX, OWN_LINES_MAX, BYTES_MAX)",
+        new="yield from run(_BOUND, *here, LINES_MAX, LINES_MAX, BYTES_MAX)",
+        killed_by=(f"{STORE_OVERHEARING}::test_nobody_crowds_out_the_others[sqlite]",),
     ),
     Mutant(
         name="anybody_edits_a_message",

@@ -38,6 +38,7 @@ class Life:
             terms=Terms,
             door=None,  # type: ignore[arg-type]
             access=store.access,
+            overhearing=store.overhearing,
             principals=store.principals,
             entropy=self._entropy,
             gate=RequestGate(self.clock),

@@ -16,8 +16,10 @@ from perdure.adapters.discord.inbound import (
 from perdure.adapters.discord.payloads import (
     BulkDeleted,
     Changed,
+    ChannelGone,
     Deleted,
     GuildCame,
+    GuildGone,
     Interaction,
     Message,
     Ready,
@@ -280,3 +282,37 @@ def test_other_frames_are_ignored_and_broken_ones_refused() -> None:
     assert isinstance(told("MESSAGE_CREATE"), Message)
     with pytest.raises(msgspec.DecodeError):
         event_of(frame("MESSAGE_CREATE", {"id": 300}))
+
+
+def test_a_channel_that_is_gone_and_a_server_that_was_left_are_told() -> None:
+    left = event_of(frame("GUILD_DELETE", {"id": "10"}))
+    away = event_of(frame("GUILD_DELETE", {"id": "10", "unavailable": True}))
+    assert isinstance(left, GuildGone)
+    assert isinstance(away, GuildGone)
+    channels = ("20", "21")
+    assert msgspec.structs.replace(left, channels=channels).places == channels
+    assert msgspec.structs.replace(away, channels=channels).places == (), "it comes back"
+    gone = event_of(frame("CHANNEL_DELETE", {"id": "20", "type": 0}))
+    assert isinstance(gone, ChannelGone)
+    assert gone.places == ("20",)
+
+
+def test_a_reply_brings_the_files_and_the_author_of_what_it_answers() -> None:
+    attachment = {"id": "7", "filename": "a.png", "content_type": "image/png", "size": 3}
+    bob = {"id": "2", "username": "bob", "global_name": "Bob"}
+    quoted = {"author": bob, "content": "look", "attachments": [attachment]}
+    named = {"type": 0, "channel_id": "20", "message_id": "299"}
+    reply = arrival(type=19, message_reference=named, referenced_message=quoted)
+    assert (reply.quote, reply.quoted_from) == ("look", "Bob")
+    assert [each.reference for each in reply.quoted_files] == ["20/299/7"]
+    ours = {**quoted, "author": {"id": BOT, "username": "me", "bot": True}}
+    answer = arrival(type=19, message_reference=named, referenced_message=ours)
+    assert (answer.quoted_from, answer.quoted_files) == ("", ())
+
+
+def test_what_mentions_another_bot_is_for_that_bot() -> None:
+    robot = {"id": "5", "username": "robot", "bot": True}
+    assert arrival(content="<@5> hi", mentions=[robot]).is_for_another
+    both = arrival(content=f"<@5> <@{BOT}> hi", mentions=[robot])
+    assert (both.is_for_another, both.is_addressed) == (False, True)
+    assert not arrival(mentions=[{"id": "2", "username": "bob"}]).is_for_another

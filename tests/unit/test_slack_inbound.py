@@ -8,9 +8,10 @@ import pytest
 from perdure.adapters.slack.hooks import is_genuine, signature
 from perdure.adapters.slack.inbound import Bot, of_click, of_command, of_event, people_in
 from perdure.adapters.slack.payloads import Click, SlackEvent, SlashCommand
+from perdure.adapters.slack.receive import Hearing
 from perdure.adapters.slack.text.reading import read
 from perdure.domain.content.forwards import Forward, ForwardOrigin
-from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind, Sender
+from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind, Sender, departure
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.secret import Secret
 
@@ -343,3 +344,31 @@ def test_the_signature_is_slacks_own() -> None:
     )
     expected = "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"
     assert signature("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", body) == expected
+
+
+@pytest.mark.parametrize(
+    ("event", "is_gone"),
+    [
+        ({"type": "member_left_channel", "user": "U0BOT", "channel": "C01"}, True),
+        ({"type": "member_left_channel", "user": "U01", "channel": "C01"}, False),
+        ({"type": "channel_left", "channel": "C01"}, True),
+        ({"type": "channel_deleted", "channel": "C01"}, True),
+    ],
+)
+def test_that_the_bot_has_left_a_channel_is_told(event: dict[str, str], *, is_gone: bool) -> None:
+    nobody: Any = None
+    offer = Hearing(nobody, nobody).event(msgspec.Raw(msgspec.json.encode(event)), BOT)
+    assert (offer is not None) is is_gone
+    assert offer is None or offer.envelope == departure("C01")
+
+
+def test_what_was_said_before_a_thread_began_was_said_in_the_channel() -> None:
+    assert taken({"text": "<@U0BOT> hi"}).begins_thread
+    assert not taken({"text": "<@U0BOT> hi", "thread_ts": "1.2"}).begins_thread
+    assert not taken({"channel": "D01", "text": "<@U0BOT> hi"}).begins_thread
+
+
+def test_a_message_in_a_channel_could_begin_a_thread() -> None:
+    assert taken({"text": "hi"}).own_thread == TS
+    assert taken({"text": "hi", "thread_ts": "1.2"}).own_thread == ""
+    assert taken({"channel": "D01", "text": "hi"}).own_thread == ""

@@ -10,7 +10,7 @@ from perdure.adapters.telegram.hearing.updates import TelegramUpdate, User
 from perdure.adapters.telegram.inbound import arrival_of
 from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.content.stickers import Sticker
-from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind, Sender
+from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind, Sender, departure
 from perdure.domain.kinds import UpdateKind
 
 ME = User(id=700, is_bot=True, username="perdure_bot")
@@ -419,3 +419,54 @@ def test_the_edit_of_a_forward_is_still_a_forward() -> None:
     assert (first.kind, first.text, first.target) == (UpdateKind.EDIT, "", "-100123/5")
     assert first.forwards == (Forward(origin=ForwardOrigin.CHANNEL, name="News", text="/new"),)
     assert first.external_id != second.external_id
+
+
+@pytest.mark.parametrize(
+    ("status", "is_gone"), [("left", True), ("kicked", True), ("member", False)]
+)
+def test_that_the_bot_has_left_a_group_is_told(status: str, *, is_gone: bool) -> None:
+    chat = {"id": -5, "type": "group", "title": "Club"}
+    change = {"chat": chat, "from": {"id": 1}, "new_chat_member": {"status": status}}
+    assert arrived(my_chat_member=change) == (departure("-5") if is_gone else None)
+
+
+def test_a_reply_brings_the_picture_and_the_author_of_what_it_answers() -> None:
+    photo = [{"file_id": "f9", "width": 2, "height": 2}]
+    earlier = {"message_id": 3, "chat": GROUP, "from": BOB, "photo": photo, "caption": "see"}
+    arrival = message(GROUP, text="@my_bot what is it?", reply_to_message=earlier)
+    assert (arrival.quote, [each.reference for each in arrival.quoted_files]) == ("see", ["f9"])
+    assert arrival.quoted_from.startswith("Bob")
+    passed_on = {**earlier, "forward_origin": {"type": "hidden_user", "sender_user_name": "Eve"}}
+    assert (
+        "forwarded from Eve" in message(GROUP, text="and?", reply_to_message=passed_on).quoted_from
+    )
+    ours = {**earlier, "from": {"id": ME.id, "is_bot": True}}
+    answer = message(GROUP, text="more", reply_to_message=ours)
+    assert (answer.quoted_from, answer.quoted_files) == ("", ())
+
+
+def test_what_mentions_or_answers_another_bot_is_for_that_bot() -> None:
+    other = "@other_bot hello"
+    named = message(GROUP, text=other, entities=[mark("mention", other, "@other_bot")])
+    assert (named.is_addressed, named.is_for_another) == (False, True)
+    robot = {"message_id": 3, "chat": GROUP, "from": {"id": 5, "is_bot": True}, "text": "beep"}
+    command = message(
+        GROUP,
+        text="/stop",
+        entities=[mark("bot_command", "/stop", "/stop")],
+        reply_to_message=robot,
+    )
+    assert (command.is_addressed, command.is_for_another) == (False, True)
+    both = f"{other} @{ME.username}"
+    marks = [mark("mention", both, "@other_bot"), mark("mention", both, f"@{ME.username}")]
+    assert message(GROUP, text=both, entities=marks).is_addressed
+    person = "@bobby hello"
+    assert not message(
+        GROUP, text=person, entities=[mark("mention", person, "@bobby")]
+    ).is_for_another
+
+
+def test_a_bare_mention_is_a_message_in_a_group() -> None:
+    name = f"@{ME.username}"
+    bare = message(GROUP, text=name, entities=[mark("mention", name, name)])
+    assert (bare.text, bare.is_addressed) == ("", True)

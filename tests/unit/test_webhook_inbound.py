@@ -177,6 +177,7 @@ def test_the_section_is_read_and_its_routes_may_speak() -> None:
         ('secrets = ["s"]\nprompt = "a } b"', "routes.x.prompt must be text whose braces are"),
         ('secrets = ["s"]\nconversation = "all"', 'routes.x.conversation must be "each", "one"'),
         ('secrets = ["s"]\ncallback = "example.com"', "routes.x.callback must be an address"),
+        ('secrets = ["s"]\npreset = "gitea"', 'routes.x.preset must be one of "standard"'),
         ('secrets = ["s"]\nsecret = "s"', 'unknown key "secret" in [adapters.webhook] routes.x'),
     ],
 )

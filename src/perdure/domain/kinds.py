@@ -36,6 +36,12 @@ class TurnKind(StrEnum):
         return self not in WITHOUT_TOOLS
 
     @property
+    def is_told_overheard(self) -> bool:
+        """Tell whether the model is told what others said in the place. It gets into no title and
+        into nobody's memory."""
+        return self not in (TurnKind.TITLE, TurnKind.MEMORY)
+
+    @property
     def is_unasked(self) -> bool:
         """Tell whether a turn of this kind is said as it is, without asking a model."""
         return self in UNASKED
@@ -55,10 +61,11 @@ ERRANDS: Final = (
 
 class UpdateKind(StrEnum):
     """Says what came in. An EDIT or a DELETE is about an earlier message. SENT is meant for another
-    place than the one it came from."""
+    place than the one it came from. LEFT: the bot is not in the place any more."""
 
     MESSAGE = "message"
     CALL = "call"
     SENT = "sent"
     EDIT = "edit"
     DELETE = "delete"
+    LEFT = "left"

@@ -16,6 +16,7 @@ from perdure.store.ports.delivery.parked import StoredParked
 from perdure.store.ports.people.access import StoredAccess
 from perdure.store.ports.people.memory import StoredMemory
 from perdure.store.ports.people.operators import StoredOperators
+from perdure.store.ports.people.overhearing import StoredOverhearing
 from perdure.store.ports.people.places import StoredPlaces
 from perdure.store.ports.records.audit import StoredAudit
 from perdure.store.ports.records.fetches import StoredFetches
@@ -81,6 +82,7 @@ class Store:
         self.pacing = StoredPacing(driver, mint)
         self.handling = StoredHandling(driver, mint)
         self.access = StoredAccess(driver, mint, node)
+        self.overhearing = StoredOverhearing(driver, mint, node)
         self.places = StoredPlaces(driver, mint, node)
         self.parked = StoredParked(driver, mint)
         self.principals = StoredPrincipals(driver, mint)

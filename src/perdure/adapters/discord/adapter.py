@@ -20,7 +20,14 @@ from perdure.adapters.discord.catching_up.memory import ConnectionMemory
 from perdure.adapters.discord.finding import Finding
 from perdure.adapters.discord.gateway import GatewaySession
 from perdure.adapters.discord.manifest import NAME, DiscordSettings
-from perdure.adapters.discord.payloads import GatewayLocation, Ready, Unread, User, event_of
+from perdure.adapters.discord.payloads import (
+    GatewayLocation,
+    GuildGone,
+    Ready,
+    Unread,
+    User,
+    event_of,
+)
 from perdure.adapters.discord.receive import Hearing
 from perdure.adapters.discord.send import Effects
 from perdure.adapters.discord.wire import Rest, RestRequest, path
@@ -204,6 +211,9 @@ class Discord:
         except msgspec.DecodeError as error:
             log.warning("event_not_understood", error=str(error))
             event = Unread(frame, str(error))
+        if isinstance(event, GuildGone):
+            # discord.py reads the frame after us, and then knows the server's channels no more.
+            event = msgspec.structs.replace(event, channels=self._joined.places(event.id))
         if event is not None:
             self._memory.line.add(event)
 

@@ -161,6 +161,11 @@ class GatewaySession(discord.Client):
         ]
         return [(str(each.id), each.last_message_id or 0) for each in heard]
 
+    def places(self, guild: str) -> tuple[str, ...]:
+        """Return the channels of a server that are places of their own."""
+        found = self.get_guild(int(guild))
+        return tuple(str(each.id) for each in found.channels) if found else ()
+
     def place_of(self, channel: str, roles: tuple[str, ...]) -> ChannelPlace | None:
         """Return the place of a server's channel, or None if the channel is not known. `roles` are
         the sender's."""

@@ -22,6 +22,7 @@ from perdure.adapters.discord.payloads import (
     Interaction,
     Member,
     Message,
+    Quoted,
     User,
 )
 from perdure.domain.content import stickers
@@ -107,7 +108,9 @@ def envelope_of(message: Message, *, account: str, place: ChannelPlace) -> Arriv
         place_kind=place.kind,
         sender=sender_of(message.author, message.member, place, is_bot=is_bot),
         thread=place.thread,
+        label=place.label,
         is_addressed=_is_addressed(message, account=account, place=place),
+        is_for_another=_is_for_another(message, account=account, place=place),
         reply_to=_replied_to(message),
     )
     if not is_edit:
@@ -134,6 +137,8 @@ def arrival_of(message: Message, *, account: str, place: ChannelPlace) -> Arriva
         text=_text(message, account=account, place=place),
         files=_files(message),
         quote=quoted.content if quoted else "",
+        quoted_from=_quoted_from(quoted, account=account),
+        quoted_files=_quoted_files(message, account=account),
         forwards=tuple(_forward(each.message) for each in message.message_snapshots),
     )
 
@@ -166,6 +171,7 @@ def interaction_envelope(interaction: Interaction, *, place: ChannelPlace) -> Ar
         place_kind=place.kind,
         sender=sender_of(user, interaction.member, place, is_bot=user.bot),
         thread=place.thread,
+        label=place.label,
         is_addressed=True,
         press=press_in(chosen.custom_id) if is_click(interaction) else None,
     )
@@ -217,6 +223,31 @@ def _is_addressed(message: Message, *, account: str, place: ChannelPlace) -> boo
     )
 
 
+def _is_for_another(message: Message, *, account: str, place: ChannelPlace) -> bool:
+    """Tell whether a message mentions another bot or replies to it, and does not address ours."""
+    quoted = message.referenced_message
+    bots = {user.id for user in message.mentions if user.bot}
+    if quoted is not None and quoted.author.bot:
+        bots.add(quoted.author.id)
+    is_ours = _is_addressed(message, account=account, place=place)
+    return bool(bots - {account}) and not is_ours
+
+
+def _quoted_from(quoted: Quoted | None, *, account: str) -> str:
+    """Return who wrote the message that a reply answers, or an empty string if the bot did."""
+    if quoted is None or quoted.author.id == account:
+        return ""
+    return quoted.author.global_name or quoted.author.username
+
+
+def _quoted_files(message: Message, *, account: str) -> tuple[FileReference, ...]:
+    """Return the files of the message that a reply answers, unless they are the bot's own."""
+    quoted, answered = message.referenced_message, message_at(_replied_to(message))
+    if quoted is None or answered is None or quoted.author.id == account:
+        return ()
+    return tuple(_file(each, answered, is_voice=False) for each in quoted.attachments)
+
+
 def _replied_to(message: Message) -> str:
     """Return the external id of the message that a reply answers, or an empty string."""
     named = message.message_reference
@@ -249,8 +280,9 @@ def _files(message: Message) -> tuple[FileReference, ...]:
     """Return the files and stickers of a message, and of the messages that it forwards."""
     snapshots = [each.message for each in message.message_snapshots]
     sources: list[Message | Forwarded] = [message, *snapshots]
+    here = (message.channel_id, message.id)
     files = [
-        _file(attachment, message, is_voice=bool(source.flags & _VOICE_MESSAGE))
+        _file(attachment, here, is_voice=bool(source.flags & _VOICE_MESSAGE))
         for source in sources
         for attachment in source.attachments
     ]
@@ -269,10 +301,13 @@ def _sticker(sticker: DiscordSticker) -> FileReference:
     )
 
 
-def _file(attachment: DiscordAttachment, message: Message, *, is_voice: bool) -> FileReference:
+def _file(
+    attachment: DiscordAttachment, message: tuple[str, str], *, is_voice: bool
+) -> FileReference:
+    """Return the reference to a file of the message with this channel and id."""
     # Discord's file URLs expire within a day, so the URL is asked for when the file is fetched.
     return FileReference(
-        reference=f"{message.channel_id}/{message.id}/{attachment.id}",
+        reference=f"{message[0]}/{message[1]}/{attachment.id}",
         mime=(attachment.content_type or "").partition(";")[0],
         name=attachment.filename,
         size=attachment.size,

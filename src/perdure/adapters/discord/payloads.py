@@ -48,6 +48,7 @@ class Quoted(msgspec.Struct, frozen=True, kw_only=True):
 
     author: User
     content: str = ""
+    attachments: tuple[DiscordAttachment, ...] = ()
 
 
 class MessageReference(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +195,31 @@ class GuildCame(msgspec.Struct, frozen=True, kw_only=True):
     id: str
 
 
+class GuildGone(msgspec.Struct, frozen=True, kw_only=True):
+    """Tells that the bot is not in a server any more, or that Discord cannot serve it for a while.
+    `channels` are those that the server had; the adapter adds them."""
+
+    id: str
+    unavailable: bool = False
+    channels: tuple[str, ...] = ()
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Return the channels in which the bot is not any more."""
+        return () if self.unavailable else self.channels
+
+
+class ChannelGone(msgspec.Struct, frozen=True, kw_only=True):
+    """Tells that a channel was deleted."""
+
+    id: str
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Return the channel."""
+        return (self.id,)
+
+
 class Unread(msgspec.Struct, frozen=True):
     """Holds a frame that could not be decoded."""
 
@@ -206,12 +232,25 @@ class Unread(msgspec.Struct, frozen=True):
         return f"frame/{hashlib.sha256(self.frame.encode()).hexdigest()[:32]}"
 
 
-GatewayEvent = Ready | GuildCame | Message | Changed | Deleted | BulkDeleted | Interaction | Unread
+GatewayEvent = (
+    Ready
+    | GuildCame
+    | GuildGone
+    | ChannelGone
+    | Message
+    | Changed
+    | Deleted
+    | BulkDeleted
+    | Interaction
+    | Unread
+)
 
 # The events that are read, by their name in a frame. All others are ignored.
 _EVENTS: Final[Mapping[str, type[GatewayEvent]]] = {
     "READY": Ready,
     "GUILD_CREATE": GuildCame,
+    "GUILD_DELETE": GuildGone,
+    "CHANNEL_DELETE": ChannelGone,
     "MESSAGE_CREATE": Message,
     "MESSAGE_UPDATE": Changed,
     "MESSAGE_DELETE": Deleted,

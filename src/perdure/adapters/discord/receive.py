@@ -27,9 +27,11 @@ from perdure.adapters.discord.payloads import (
     BulkDeleted,
     Changed,
     Channel,
+    ChannelGone,
     Deleted,
     GatewayEvent,
     GuildCame,
+    GuildGone,
     Interaction,
     Member,
     Message,
@@ -38,7 +40,7 @@ from perdure.adapters.discord.payloads import (
 )
 from perdure.adapters.discord.send import Effects
 from perdure.domain.errors import Ambiguous, NotFound, PerdureError, Permanent, Rejected, Transient
-from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender
+from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender, departure
 from perdure.ports.platform.adapter import ACCOUNT_WAIT, ArrivalReading, Inlet
 
 # The channel types of threads: announcement thread, public thread, private thread.
@@ -76,10 +78,8 @@ class Hearing:
     async def take(self, event: GatewayEvent, inlet: Inlet) -> None:
         """Handle one event. Raises `Transient` if the store cannot take it; offer it again then."""
         match event:
-            case Ready():
-                await self._catch_up_direct(inlet)
-            case GuildCame():
-                await self._catch_up_guild(event, inlet)
+            case Ready() | GuildCame() | GuildGone() | ChannelGone():
+                await self._take_place(event, inlet)
             case Changed():
                 await self._take_change(event, inlet)
             case Message():
@@ -87,14 +87,28 @@ class Hearing:
             case Deleted():
                 await self._take_deletion(event, inlet)
             case BulkDeleted():
-                for deleted in event.each:
-                    await self._take_deletion(deleted, inlet)
+                await self._take_deletions(event, inlet)
             case Interaction():
                 await self._take_interaction(event, inlet)
             case Unread():
                 # It is stored for a person to look at, so that it does not block the events behind
                 # it.
                 await inlet.spoil(event.name, event.frame, event.why)
+            case _:
+                assert_never(event)
+
+    async def _take_place(
+        self, event: Ready | GuildCame | GuildGone | ChannelGone, inlet: Inlet
+    ) -> None:
+        """Catch up in the places that are known from now on, or tell which are no more."""
+        match event:
+            case Ready():
+                await self._catch_up_direct(inlet)
+            case GuildCame():
+                await self._catch_up_guild(event, inlet)
+            case GuildGone() | ChannelGone():
+                for channel in event.places:
+                    await _hand_over(departure(channel), inlet)
             case _:
                 assert_never(event)
 
@@ -157,6 +171,10 @@ class Hearing:
         async with inlet.handling(name, payload) as may_read:
             if may_read:
                 await self._offer(changed, payload, inlet)
+
+    async def _take_deletions(self, deleted: BulkDeleted, inlet: Inlet) -> None:
+        for each in deleted.each:
+            await self._take_deletion(each, inlet)
 
     async def _take_deletion(self, deleted: Deleted, inlet: Inlet) -> None:
         """Hand over a deletion. Deletions of the bot's own messages are ignored."""

@@ -31,7 +31,7 @@ from perdure.adapters.matrix.hearing.attachments import files_of, has_file
 from perdure.adapters.matrix.hearing.mentions import is_called, is_spoken_of, unaddressed
 from perdure.adapters.matrix.hearing.rooms import localpart
 from perdure.domain.content.forwards import Forward, ForwardOrigin
-from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, PlaceKind, Sender
+from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, FileReference, PlaceKind, Sender
 from perdure.domain.inbound.commands import command_in
 from perdure.domain.kinds import UpdateKind
 
@@ -45,7 +45,7 @@ _PILL: Final = re.compile(r"https://matrix\.to/#/(@[^\"'?>]+)", re.IGNORECASE)
 class EarlierEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what must be known about an earlier event that another one refers to. If it was
     deleted, only its author is left. `forward` says whose words it passed on. `is_reply`: its text
-    may begin with a quote of the message that it answers."""
+    may begin with a quote of the message that it answers. `files` are its own."""
 
     author: str
     text: str = ""
@@ -53,6 +53,7 @@ class EarlierEvent(msgspec.Struct, frozen=True, kw_only=True):
     is_message: bool = True
     forward: Forward | None = None
     is_reply: bool = False
+    files: tuple[FileReference, ...] = ()
 
     @property
     def own_words(self) -> str:
@@ -69,6 +70,11 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     me: str
     my_names: tuple[str, ...]
     sender_name: str
+
+    @property
+    def group(self) -> str:
+        """Return what the room is called, or an empty string for a private one."""
+        return self.label if self.kind is PlaceKind.GROUP else ""
 
 
 def asks_about(event: MatrixEvent) -> str:
@@ -127,7 +133,14 @@ def understood(event: MatrixEvent, scene: Scene, known: EarlierEvent | None) -> 
     if known is not None and _replied_to(content.relates_to or Relation()):
         quoted = known
     arrival = _saying(arrival, text, content, scene, _forward(content))
-    return msgspec.structs.replace(arrival, files=files_of(event, content), quote=quoted.own_words)
+    is_ours = quoted.author == scene.me
+    return msgspec.structs.replace(
+        arrival,
+        files=files_of(event, content),
+        quote=quoted.own_words,
+        quoted_from="" if is_ours or not quoted.author else localpart(quoted.author),
+        quoted_files=() if is_ours else quoted.files,
+    )
 
 
 def is_malformed(event: MatrixEvent) -> bool:
@@ -151,6 +164,7 @@ def remembered(event: MatrixEvent, newest: MatrixEvent | None = None) -> Earlier
         is_message=content is not None and relation.rel_type != REPLACE,
         forward=_forward(content) if content else None,
         is_reply=relation.in_reply_to is not None,
+        files=files_of(event, content) if content else (),
     )
 
 
@@ -174,10 +188,12 @@ def _message(
         external_id=event.event_id,
         place=scene.place,
         place_kind=scene.kind,
+        label=scene.group,
         sender=_sender(event, scene, is_bot=content.msgtype == _NOTICE),
         thread=_thread(relation),
         is_addressed=is_named or answered == scene.me,
         reply_to=_replied_to(relation),
+        own_thread="" if _thread(relation) else event.event_id,
     )
 
 
@@ -198,6 +214,7 @@ def _edit(
         external_id=event.event_id,
         place=scene.place,
         place_kind=scene.kind,
+        label=scene.group,
         sender=_sender(event, scene, is_bot=words.msgtype == _NOTICE),
         thread=known.thread if known is not None else "",
         is_addressed=not is_forward and _is_named(words.body, content, scene),
@@ -229,6 +246,7 @@ def _deletion(event: MatrixEvent, scene: Scene, known: EarlierEvent | None) -> A
         external_id=event.event_id,
         place=scene.place,
         place_kind=scene.kind,
+        label=scene.group,
         sender=sender,
         thread=known.thread,
         target=_redacted(event),

@@ -22,6 +22,7 @@ from perdure.adapters.matrix.manifest import MatrixSettings
 from perdure.adapters.matrix.reading import EventReader
 from perdure.adapters.matrix.wire import CLIENT, SIGNED_OUT, Wire, room_path, segment
 from perdure.domain.errors import NotFound, PerdureError, Permanent, Rejected
+from perdure.domain.inbound.arrivals import departure
 from perdure.ports.platform.adapter import ACCOUNT_WAIT, Inlet
 from perdure.ports.system.clock import Clock
 
@@ -148,6 +149,8 @@ class Intake:
         first."""
         self._rooms.fold_account(batch.account_data)
         self._rooms.forget(batch.rooms.leave)
+        for left in batch.rooms.leave:
+            await inlet.take(departure(left))
         new = {room for room in batch.rooms.join if self._rooms.get(room) is None}
         rooms = {room: self._rooms.fold(room, each) for room, each in batch.rooms.join.items()}
         await self._absorb(batch)

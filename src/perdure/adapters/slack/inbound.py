@@ -117,6 +117,8 @@ def _written(event: SlackEvent, bot: Bot) -> Arrival | None:
         thread=_thread(event, event.channel, bot),
         is_addressed=_is_addressed(event, bot) or event.type == "app_mention",
         reply_to=_replied_to(event, event.channel, bot),
+        begins_thread=_begins_thread(event, event.channel, bot),
+        own_thread="" if is_private(event.channel) or _is_in_thread(event) else event.ts,
     )
 
 
@@ -256,10 +258,18 @@ def _sender(message: Message, bot: Bot) -> Sender | None:
 
 def _thread(message: Message, channel: str, bot: Bot) -> str:
     """Return the thread of a message. A mention in a channel begins one of its own."""
-    if message.thread_ts and message.thread_ts != message.ts:
-        return message.thread_ts
-    begins = not is_private(channel) and _mentions(message, bot)
-    return message.ts if begins else ""
+    if _is_in_thread(message):
+        return message.thread_ts or ""
+    return message.ts if _begins_thread(message, channel, bot) else ""
+
+
+def _is_in_thread(message: Message) -> bool:
+    return bool(message.thread_ts) and message.thread_ts != message.ts
+
+
+def _begins_thread(message: Message, channel: str, bot: Bot) -> bool:
+    """Tell whether a message begins a thread: it is in a channel, and mentions the bot."""
+    return not _is_in_thread(message) and not is_private(channel) and _mentions(message, bot)
 
 
 def _replied_to(message: Message, channel: str, bot: Bot) -> str:

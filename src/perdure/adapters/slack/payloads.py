@@ -91,6 +91,14 @@ class Typed(msgspec.Struct, frozen=True):
     type: str = ""
 
 
+class ChannelGone(msgspec.Struct, frozen=True):
+    """Tells that a channel is no more, or that somebody has left it."""
+
+    type: str
+    channel: str
+    user: str | None = None
+
+
 class EventCallback(msgspec.Struct, frozen=True):
     """Holds an event as the Events API sends it, alone or inside an envelope of Socket Mode."""
 

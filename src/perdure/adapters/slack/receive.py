@@ -21,13 +21,23 @@ from perdure.adapters.slack.inbound import (
     of_event,
     people_in,
 )
-from perdure.adapters.slack.payloads import Click, EventCallback, SlackEvent, SlashCommand, Typed
+from perdure.adapters.slack.payloads import (
+    ChannelGone,
+    Click,
+    EventCallback,
+    SlackEvent,
+    SlashCommand,
+    Typed,
+)
 from perdure.adapters.slack.people import People
 from perdure.adapters.slack.posting.streams import Streams
-from perdure.domain.inbound.arrivals import Arrival
+from perdure.domain.inbound.arrivals import Arrival, departure
 from perdure.ports.platform.adapter import ArrivalReading
 
 _MESSAGES: Final = frozenset({"message", "app_mention"})
+# Somebody has left a channel; the bot has; there is no such channel any more.
+_LEFT: Final = "member_left_channel"
+_GONE: Final = frozenset({"channel_left", "group_left", "channel_deleted", "group_deleted"})
 _CLICKS: Final = "block_actions"
 
 
@@ -57,6 +67,19 @@ class Offer(msgspec.Struct, frozen=True):
     reading: ArrivalReading
 
 
+def _departure(gone: ChannelGone, payload: bytes, bot: Bot) -> Offer | None:
+    """Return the offer that tells that the bot is not in a channel any more, or None if somebody
+    else has left it."""
+    if gone.type == _LEFT and gone.user != bot.user:
+        return None
+    arrival = departure(gone.channel)
+
+    async def whole() -> Arrival:
+        return arrival
+
+    return Offer(arrival, ArrivalReading(whole=whole, payload=payload))
+
+
 class Hearing:
     """Decodes what Slack sends into offers. Returns None for what is not for us."""
 
@@ -72,9 +95,12 @@ class Hearing:
             raise UnreadablePayload(bytes(raw), str(error)) from error
 
     def event(self, raw: msgspec.Raw, bot: Bot) -> Offer | None:
-        """Decode one event. Only messages and mentions are read."""
+        """Decode one event. Only messages, mentions and departures of the bot are read."""
         try:
-            if msgspec.json.decode(raw, type=Typed).type not in _MESSAGES:
+            kind = msgspec.json.decode(raw, type=Typed).type
+            if kind == _LEFT or kind in _GONE:
+                return _departure(msgspec.json.decode(raw, type=ChannelGone), bytes(raw), bot)
+            if kind not in _MESSAGES:
                 return None
             event = msgspec.json.decode(raw, type=SlackEvent)
         except msgspec.DecodeError as error:

@@ -32,13 +32,22 @@ from perdure.adapters.telegram.hearing.updates import (
 )
 from perdure.adapters.telegram.names import message_name
 from perdure.domain.content.forwards import Forward, ForwardOrigin
-from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, PlaceKind, Sender
+from perdure.domain.inbound.arrivals import (
+    SCANNED_MAX,
+    Arrival,
+    FileReference,
+    PlaceKind,
+    Sender,
+    departure,
+)
 from perdure.domain.inbound.commands import command_in
 from perdure.domain.kinds import UpdateKind
 from perdure.ports.platform.buttons import press_in
 
 # Stands for the bot where no name shall be removed from a text.
 _NOBODY: Final = User(id=0)
+# What the bot is in a chat that it has left, or was thrown out of.
+_GONE: Final = ("left", "kicked")
 
 
 def envelope_of(update: TelegramUpdate, me: User) -> Arrival | None:
@@ -51,6 +60,8 @@ def envelope_of(update: TelegramUpdate, me: User) -> Arrival | None:
         return _click(update.callback_query)
     if update.stopped_message_generation is not None:
         return _stop(update.stopped_message_generation, update.update_id)
+    if (change := update.my_chat_member) is not None and change.new_chat_member.status in _GONE:
+        return departure(str(change.chat.id))
     return None
 
 
@@ -67,6 +78,8 @@ def arrival_of(update: TelegramUpdate, me: User) -> Arrival | None:
         return msgspec.structs.replace(envelope, label=label, text=word)
     if (stop := update.stopped_message_generation) is not None:
         return msgspec.structs.replace(envelope, label=stop.chat.name, text="/stop")
+    if envelope.kind is UpdateKind.LEFT:
+        return envelope
     posted = update.message or update.channel_post
     edited = update.edited_message or update.edited_channel_post
     message = posted or edited
@@ -81,7 +94,7 @@ def _read(envelope: Arrival, message: Message, me: User) -> Arrival | None:
     own_words = read(*_text(message), me if forward is None else _NOBODY)
     said = "\n".join(filter(None, (own_words, description(message))))
     files = files_of(message)
-    if not (said or files):
+    if not (said or files or envelope.is_addressed):
         return None
     arrival = msgspec.structs.replace(
         envelope,
@@ -89,6 +102,8 @@ def _read(envelope: Arrival, message: Message, me: User) -> Arrival | None:
         text="/help" if said == "/start" or said.startswith("/start ") else said,
         files=files,
         quote=_quote(message),
+        quoted_from=_quoted_from(message, me),
+        quoted_files=_quoted_files(message, me),
     )
     if forward is None:
         return arrival
@@ -101,15 +116,19 @@ def _message(message: Message, me: User) -> Arrival | None:
     """Return the envelope of a message, or None where it does not concern us."""
     is_ours = message.sender is not None and message.sender.id == me.id
     called = Addressing() if _is_forward(message) else _addressing(message, me)
+    is_for_us = called.is_named or _answers(message, me)
+    is_for_another = not is_for_us and (called.names_another or _answers_another_bot(message, me))
     if is_ours or called.is_for_another or not is_said(message):
         return None
     return Arrival(
         external_id=message_name(message.chat.id, message.message_id),
         place=str(message.chat.id),
         place_kind=_place_kind(message.chat),
+        label=_group(message.chat),
         thread=_thread(message),
         sender=_sender(message),
-        is_addressed=called.is_for_us or _answers(message, me),
+        is_addressed=is_for_us or (called.is_for_us and not is_for_another),
+        is_for_another=is_for_another,
         album=message.media_group_id or "",
         reply_to=_replied_to(message),
     )
@@ -149,6 +168,7 @@ def _click(click: Click) -> Arrival | None:
         external_id=f"{message.chat.id}/click/{click.id}",
         place=str(message.chat.id),
         place_kind=_place_kind(message.chat),
+        label=_group(message.chat),
         thread=_thread(message),
         sender=_person(click.sender),
         is_addressed=True,
@@ -236,6 +256,11 @@ def _place_kind(chat: Chat) -> PlaceKind:
     return PlaceKind.PRIVATE if chat.type == "private" else PlaceKind.GROUP
 
 
+def _group(chat: Chat) -> str:
+    """Return the title of a group, or an empty string for a private chat."""
+    return chat.name if _place_kind(chat) is PlaceKind.GROUP else ""
+
+
 def _thread(message: Message) -> str:
     """Return the topic of a message. Outside of topics, the number only marks a chain of
     replies."""
@@ -251,6 +276,13 @@ def _answers(message: Message, me: User) -> bool:
     """Tell whether a message answers one of ours."""
     earlier = _answered(message)
     return earlier is not None and earlier.sender is not None and earlier.sender.id == me.id
+
+
+def _answers_another_bot(message: Message, me: User) -> bool:
+    """Tell whether a message answers one of another bot."""
+    earlier = _answered(message)
+    author = earlier.sender if earlier is not None else None
+    return author is not None and author.is_bot and author.id != me.id
 
 
 def _replied_to(message: Message) -> str:
@@ -274,3 +306,20 @@ def _quote(message: Message) -> str:
     if earlier is None:
         return ""
     return earlier.text or earlier.caption or rich_words(earlier)
+
+
+def _quoted_from(message: Message, me: User) -> str:
+    """Return who wrote the message that a reply refers to, and where they had it from. Returns an
+    empty string if it is the bot's own."""
+    earlier = _answered(message)
+    if earlier is None or _answers(message, me):
+        return ""
+    forward = _forward(earlier)
+    name = _sender(earlier).name
+    return name if forward is None else f"{name}, forwarded from {forward.name or 'somebody'},"
+
+
+def _quoted_files(message: Message, me: User) -> tuple[FileReference, ...]:
+    """Return the files of the message that a reply refers to, unless they are the bot's own."""
+    earlier = _answered(message)
+    return () if earlier is None or _answers(message, me) else files_of(earlier)

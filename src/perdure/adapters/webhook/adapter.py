@@ -6,7 +6,7 @@ case. The adapter opens no connection to receive anything: the gateway's HTTP se
 request to `answer`.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 from urllib.parse import quote
 
@@ -15,6 +15,7 @@ import msgspec
 from perdure.adapters.webhook import render, signing
 from perdure.adapters.webhook.inbound import arrival_of, external_id_of, message_of
 from perdure.adapters.webhook.manifest import EACH, NAME, Route, WebhookSettings
+from perdure.adapters.webhook.presets import Preset, proved
 from perdure.adapters.webhook.template import Payload
 from perdure.adapters.webhook.wire import Wire
 from perdure.domain.address import Address
@@ -62,6 +63,7 @@ class Webhook:
         self._routes = settings.routes
         self._keys = {name: _keys(route) for name, route in settings.routes.items()}
         self._clock = context.clock
+        self._entropy = context.entropy
         self._url = context.hook_url.rstrip("/") or f"/hooks/{self.name}"
         self._wire = Wire(context.clock, context.outgoing)
         self._answers = context.answers
@@ -137,19 +139,29 @@ class Webhook:
         route = self._routes.get(name)
         if route is None:
             raise NotFound(f"there is no route {name!r}; the configuration names the routes")
-        message = signing.verified(
-            self._keys[name].taken, request.headers, request.body, now_ms=self._clock.now_ms()
-        )
+        preset, now_ms = Preset(route.preset), self._clock.now_ms()
+        known = proved(preset, self._keys[name].taken, request.headers, request.body, now_ms=now_ms)
         inlet.alive()
         match request.method, asked:
             case "POST", "":
-                return await self._take(name, route, message, request, inlet)
-            case "GET", id_ if id_:
-                return await self._tell(name, message, asked=id_)
+                if not _is_wanted(route, known.events):
+                    return HookResponse(body=msgspec.json.encode({"ignored": known.events}))
+                return await self._take(
+                    name, route, known.message or self._new_id(), request, inlet
+                )
+            case "GET", id_ if id_ and preset is Preset.STANDARD:
+                return await self._tell(name, known.message, asked=id_)
+            case "GET", id_ if id_ and preset is Preset.BEARER:
+                return await self._tell(name, id_, asked=id_)
             case _:
                 raise NotFound(
-                    f"POST to {self._url}/{name}, and GET {self._url}/{name}/ID for the answer"
+                    f"POST to {self._url}/{name}, and GET {self._url}/{name}/ID for the answer, if "
+                    "the route is one of Standard Webhooks or has a bearer secret"
                 )
+
+    def _new_id(self) -> str:
+        """Return an id for a request to which the sender has given none."""
+        return f"req-{self._entropy.random_bytes(16).hex()}"
 
     async def _take(
         self, name: str, route: Route, message: str, request: HookRequest, inlet: Inlet
@@ -191,8 +203,16 @@ def _answered(post: Post, route: Route) -> str:
     return external_id_of(post.address.place, post.address.thread) if post.address.thread else ""
 
 
+def _is_wanted(route: Route, events: Sequence[str]) -> bool:
+    """Tell whether a route takes an event with one of these names."""
+    wanted = {event.casefold() for event in route.events}
+    return not wanted or any(event.casefold() in wanted for event in events)
+
+
 def _keys(route: Route) -> Keys:
-    taken = tuple(signing.key_of(secret.reveal()) for secret in route.secrets)
+    is_standard = Preset(route.preset) is Preset.STANDARD
+    revealed = [secret.reveal() for secret in route.secrets]
+    taken = tuple(signing.key_of(each) if is_standard else each.encode() for each in revealed)
     given = route.callback_secret
     return Keys(taken=taken, given=taken[0] if given is None else signing.key_of(given.reveal()))
 

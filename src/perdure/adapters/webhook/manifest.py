@@ -1,11 +1,12 @@
 """Describes the webhook adapter: its settings and routes, and where its factory is."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
+from perdure.adapters.webhook.presets import Preset
 from perdure.adapters.webhook.signing import key_of
 from perdure.adapters.webhook.template import TEMPLATE, TEMPLATE_WITH_PLACE
 from perdure.domain.address import AddressForm
@@ -15,6 +16,7 @@ from perdure.ports.platform.settings import (
     AdapterSettings,
     BusyChoice,
     Name,
+    NonEmptyText,
     Section,
     SettingKey,
     Url,
@@ -24,6 +26,8 @@ NAME: Final = "webhook"
 # The two fixed values of a route's `conversation`: each request has its own, or all share one.
 EACH: Final = "each"
 ONE: Final = "one"
+# The least length of a secret that is not in the form of Standard Webhooks.
+SECRET_MIN: Final = 16
 
 _PLACES: Final = "{body}, {json.path.to.field} and {headers.name}"
 Secrets = Annotated[
@@ -50,10 +54,15 @@ class Route(Section, frozen=True, kw_only=True):
     """Configures one kind of request, at `/hooks/webhook/NAME`.
 
     A request may be signed with any of `secrets`. What is sent to `callback` is signed with
-    `callback_secret`, or with the first of `secrets`.
+    `callback_secret`, or with the first of `secrets`. `preset` says who sends, and so how requests
+    are signed. Without `events` every event is taken.
     """
 
     secrets: Secrets
+    preset: Literal["standard", "github", "gitlab", "linear", "sentry", "grafana", "bearer"] = (
+        "standard"
+    )
+    events: tuple[NonEmptyText, ...] = ()
     agent: Name | None = None
     prompt: Prompt = ""
     conversation: Conversation = EACH
@@ -87,9 +96,23 @@ class WebhookSettings(AdapterSettings, frozen=True, kw_only=True):
         """Yield what is wrong with the secrets, each with the key that it is about."""
         for name, route in self.routes.items():
             for index, secret in enumerate(route.secrets):
-                yield from _no_key(secret, ("routes", name, "secrets", index))
+                yield from _no_secret(secret, route, ("routes", name, "secrets", index))
+            if (
+                route.callback
+                and not route.callback_secret
+                and Preset(route.preset) is not Preset.STANDARD
+            ):
+                yield ("routes", name, "callback_secret"), "is needed to sign what goes to callback"
             if route.callback_secret is not None:
                 yield from _no_key(route.callback_secret, ("routes", name, "callback_secret"))
+
+
+def _no_secret(secret: Secret, route: Route, key: SettingKey) -> Iterator[tuple[SettingKey, str]]:
+    """Yield the problem of a secret that cannot prove a request."""
+    if Preset(route.preset) is Preset.STANDARD:
+        yield from _no_key(secret, key)
+    elif len(secret.reveal()) < SECRET_MIN:
+        yield key, f"must have at least {SECRET_MIN} characters, so that nobody guesses it"
 
 
 def _no_key(secret: Secret, key: SettingKey) -> Iterator[tuple[SettingKey, str]]:

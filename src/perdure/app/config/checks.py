@@ -150,9 +150,18 @@ def _adapter(config: Config, name: str, adapter: AdapterSettings) -> Iterator[_F
     yield from _adapter_name(config, name, adapter)
     for key, agent in adapter.named_agents():
         yield from _known_agent(config, agent, (*path, *key))
+    for key, persona in adapter.named_personas():
+        yield from _known_persona(config, persona, (*path, *key))
     for key, problem in adapter.problems():
         at = (*path, *key)
         yield at, f"{key_text(at)} {problem}"
+
+
+def _known_persona(config: Config, name: str, path: KeyPath) -> Iterator[_Finding]:
+    """Yield that a persona is not configured, with the nearest one that is."""
+    if name not in config.personas:
+        advice = instead(name, list(config.personas), noun="personas")
+        yield path, f"{key_text(path)} names the unknown persona {in_quotes(name)}; {advice}"
 
 
 def _adapter_name(config: Config, name: str, adapter: AdapterSettings) -> Iterator[_Finding]:

@@ -16,10 +16,10 @@ from perdure.domain.address import AddressForm
 from perdure.domain.delivery import Display
 from perdure.domain.errors import Rejected
 from perdure.domain.outcomes import Busy
-from perdure.domain.people.access import AccessRules, Terms
+from perdure.domain.people.access import AccessRules, PlaceTerms, Terms
 from perdure.ports.platform.adapter import Platform
 from perdure.ports.platform.manifest import AdapterContext, Factory, FindAnswer, Manifest
-from perdure.ports.platform.settings import AdapterSettings
+from perdure.ports.platform.settings import AdapterSettings, PlaceSection
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.entropy import Entropy
 from perdure.ports.system.outgoing import DIRECT, Outgoing
@@ -149,7 +149,7 @@ def without_terms(configured: Mapping[str, AdapterSettings]) -> dict[str, Adapte
         field: getattr(AdapterSettings(), field)
         for field in (
             "allow", "allow_places", "allow_roles", "allow_bots", "operators", "pairing", "agent",
-            "busy", "groups", "mention",
+            "busy", "groups", "mention", "overhear", "places",
         )
     }  # fmt: skip
     return {
@@ -170,8 +170,27 @@ def terms_of(settings: AdapterSettings) -> Terms:
         ),
         operators=frozenset(settings.operators),
         agent=settings.agent or "",
-        busy=Busy(settings.busy),
+        busy=None if settings.busy is None else Busy(settings.busy),
         is_per_person=settings.groups == "person",
+        overhears=settings.overhear,
+        places=tuple(map(_place_terms, settings.places)),
+    )
+
+
+def _place_terms(section: PlaceSection) -> PlaceTerms:
+    """Return the terms of one place."""
+    return PlaceTerms(
+        place=section.place,
+        agent=section.agent or "",
+        persona=section.persona or "",
+        instructions=section.instructions,
+        needs_mention=section.mention,
+        has_own_threads=section.thread,
+        topics=None if section.topics is None else frozenset(section.topics),
+        ignored_topics=frozenset(section.ignore_topics),
+        wake=section.wake,
+        busy=None if section.busy is None else Busy(section.busy),
+        overhears=section.overhear,
     )
 
 

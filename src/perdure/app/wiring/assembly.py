@@ -434,6 +434,7 @@ def begin_receiving(dependencies: NodeDependencies, parts: NodeParts) -> None:
             terms=partial(dependencies.terms, receiver.name),
             door=parts.door,
             access=dependencies.store.access,
+            overhearing=dependencies.store.overhearing,
             principals=dependencies.store.principals,
             entropy=dependencies.entropy,
             gate=parts.gate,

@@ -61,16 +61,21 @@ class Press(msgspec.Struct, frozen=True, kw_only=True):
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     """Holds one thing that a person did.
 
-    `kind` is message, edit or delete; for the last two, `target` is the external id of the message
-    that they are about. `external_id` is unique within the bot's account: the adapter adds the
-    place if the platform's ids are unique only per place. `is_addressed`: it mentions the bot,
-    answers it, or is a command for it. Messages with the same `album` were sent as one. `quote` is
-    the text of the message that it replies to, if the platform tells. `forwards` are messages that
-    the person forwarded: `text` and `is_addressed` are about the person's own words only, while
-    `files` may belong to either. `agent` names who answers if the configuration of this place names
-    another agent than the platform's. `press` is set if it is the press of a button under a
-    question, and `reply_to` is the external id of the message that it replies to, if the platform
-    tells.
+    `kind` is message, edit, delete or left; for edits and deletions, `target` is the external id of
+    the message that they are about. With `left` the bot is not in the place any more, and nothing
+    but the place counts (`departure`). `external_id` is unique within the bot's account: the
+    adapter adds the place if the platform's ids are unique only per place. `is_addressed`: it
+    mentions the bot, answers it, or is a command for it. `is_for_another`: it does that with
+    another bot, as far as the platform can tell. Messages with the same `album` were sent as one.
+    `quote` is the text of the message that it replies to, if the platform tells, `quoted_from` says
+    who wrote that, and `quoted_files` are its files. `forwards` are messages that the person
+    forwarded: `text` and `is_addressed` are about the person's own words only, while `files` may
+    belong to either. `agent` names who answers if the configuration of this place names another
+    agent than the platform's. `press` is set if it is the press of a button under a question, and
+    `reply_to` is the external id of the message that it replies to, if the platform tells.
+    `begins_thread`: its thread is a new one, below this message. `own_thread` is the thread that it
+    could begin. The label of a group stands in the envelope too, if the platform tells it with the
+    message.
     """
 
     kind: UpdateKind = UpdateKind.MESSAGE
@@ -90,12 +95,35 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     press: Press | None = None
     reply_to: str = ""
+    begins_thread: bool = False
+    own_thread: str = ""
+    is_for_another: bool = False
+    quoted_from: str = ""
+    quoted_files: tuple[FileReference, ...] = ()
+
+
+def departure(place: str) -> Arrival:
+    """Return the arrival that tells that the bot is not in a place any more."""
+    return Arrival(
+        kind=UpdateKind.LEFT,
+        external_id=f"{place}/left",
+        place=place,
+        place_kind=PlaceKind.GROUP,
+        sender=Sender(id=""),
+    )
 
 
 def envelope_of(arrival: Arrival) -> Arrival:
-    """Return an arrival without what is only made by reading it: text, quote, forwards, files,
-    label. The rest is enough to decide whether its sender may speak."""
-    return msgspec.structs.replace(arrival, text="", quote="", forwards=(), files=(), label="")
+    """Return an arrival without what is only made by reading it: text, quote, forwards, files, and
+    the label of a private place. The rest is enough to decide whether its sender may speak."""
+    label = arrival.label if arrival.place_kind is PlaceKind.GROUP else ""
+    unread = msgspec.structs.replace(arrival, text="", quote="", forwards=(), files=(), label=label)
+    return msgspec.structs.replace(unread, quoted_from="", quoted_files=())
+
+
+def is_bare_call(arrival: Arrival) -> bool:
+    """Tell whether somebody has called the bot in a group without saying anything."""
+    return arrival.is_addressed and arrival.place_kind is PlaceKind.GROUP and is_wordless(arrival)
 
 
 def is_wordless(arrival: Arrival) -> bool:

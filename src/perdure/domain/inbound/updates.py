@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from perdure.domain.address import Address
+from perdure.domain.address import GROUP, Address
 from perdure.domain.content.forwards import Passage
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.arrivals import Press
@@ -46,7 +46,11 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     no part of the text is a command to the gateway. `caller` is the principal's name over HTTP.
     `press` is the press of a button under a question, and `reply_to` the external id of the message
     that it replies to. `said` are the person's own words if the text quotes that message too.
-    `results` are those of the caller's own tools, which the turn before has called.
+    `results` are those of the caller's own tools, which the turn before has called. `overhears`:
+    its turn is told what was said in the place before, not to the bot. With `begins_thread` the
+    message begins its thread, so that was said in the place itself. `persona` counts where people
+    have chosen none. `may_be_silent`: its agent may decide that it needs no answer.
+    `is_open_place`: everybody may speak in the place, so not everybody may stop or reset there.
     """
 
     address: Address
@@ -74,6 +78,22 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     reply_to: str = ""
     said: str = ""
     results: tuple[CallerResult, ...] = ()
+    overhears: bool = False
+    begins_thread: bool = False
+    persona: str = ""
+    may_be_silent: bool = False
+    is_open_place: bool = False
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether several people of a group share the conversation."""
+        return self.place_kind == GROUP and not self.address.person
+
+    @property
+    def heard_in(self) -> Address:
+        """Return the thread in which people have talked before this message."""
+        thread = "" if self.begins_thread else self.address.thread
+        return msgspec.structs.replace(self.address, thread=thread)
 
     @property
     def own_words(self) -> str:
@@ -99,7 +119,9 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
         anew each time."""
         files = [_compared(each) for each in self.attachments]
         said = [self.text, files, self.agent]
-        brought = [self.instructions, self.context, self.tools]
+        # What a place's settings tell the agent is no part of what a person has said.
+        own = self.instructions if self.kind is UpdateKind.CALL else ""
+        brought = [own, self.context, self.tools]
         asked = [self.options] if self.options != NONE else []
         pressed = [self.press] if self.press is not None else []
         answered = [self.results] if self.results else []

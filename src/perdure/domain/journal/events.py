@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from perdure.domain.content.forwards import Passage
+from perdure.domain.content.overheard import Overheard
 from perdure.domain.content.stickers import Sticker
 from perdure.domain.ids import (
     CallId,
@@ -126,7 +127,9 @@ class TurnQueued(Worded, frozen=True, kw_only=True):
     `via` is the conversation in which the message was written, if that is linked to this one.
     `continues` is the turn that was cut and goes on in this one. If `agent` cannot write a summary,
     the agent `stand_in` does. `effort` is how much the model is to reason, as it was chosen where
-    the message came from; a word in `options` goes before it.
+    the message came from; a word in `options` goes before it. `overheard` is what others said in
+    the place before, not to the bot; it is told to the model alone. `may_be_silent`: nothing is
+    posted if the answer is exactly `[SILENT]`.
     """
 
     kind: TurnKind = TurnKind.MESSAGE
@@ -148,6 +151,8 @@ class TurnQueued(Worded, frozen=True, kw_only=True):
     continues: TurnId | None = None
     stand_in: str = ""
     effort: str = ""
+    overheard: tuple[Overheard, ...] = ()
+    may_be_silent: bool = False
 
     @property
     def asking(self) -> Options:

@@ -49,14 +49,35 @@ class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
     is_closed: bool = False  # nobody may speak any more, also people who were let in before
 
 
+class PlaceTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what the configuration says about one place, which is named by its id, or about places
+    whose names fit a pattern. What is None is as everywhere on the platform."""
+
+    place: str = ""
+    agent: str = ""
+    persona: str = ""
+    instructions: str = ""
+    needs_mention: bool | None = None
+    has_own_threads: bool | None = None
+    topics: frozenset[str] | None = None
+    ignored_topics: frozenset[str] = frozenset()
+    wake: tuple[str, ...] = ()
+    busy: Busy | None = None
+    overhears: bool | None = None
+
+
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds the terms on which the people of a platform are served."""
+    """Holds the terms on which the people of a platform are served, and those of single `places`;
+    `domain/people/places.py` decides which count. `overhears`: what people of a group say among
+    themselves is told with the next message to the bot."""
 
     rules: AccessRules = AccessRules()
     operators: frozenset[str] = frozenset()
     agent: str = ""
-    busy: Busy = Busy.INTERRUPT
+    busy: Busy | None = None
     is_per_person: bool = False  # each person of a group has a conversation of their own
+    overhears: bool | None = None
+    places: tuple[PlaceTerms, ...] = ()
 
 
 class Speaker(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,8 +159,8 @@ def decide(
     is_known = may_speak(rules, sender, arrival.place, is_paired=is_paired)
     if sender.is_bot and not is_known:
         return AccessVerdict.ASIDE
-    is_for_us = is_private or arrival.is_addressed or is_engaged or not rules.needs_mention
-    if not is_for_us:
+    is_for_all = (is_engaged or not rules.needs_mention) and not arrival.is_for_another
+    if not (is_private or arrival.is_addressed or is_for_all):
         return AccessVerdict.ASIDE
     if is_known:
         return AccessVerdict.WELCOME

@@ -18,6 +18,7 @@ import msgspec
 
 from perdure.domain.content.attribution import attributed, in_own_words
 from perdure.domain.content.forwards import ForwardedText
+from perdure.domain.content.overheard import overheard_text
 from perdure.domain.errors import Corrupt
 from perdure.domain.ids import CallId, MessageId, SessionId
 from perdure.domain.journal.attachments import FileEnds, as_fetched, given_in_words, places_of
@@ -297,7 +298,8 @@ def _user_blocks(
     elif spoken.sender:
         # A line of ours before each message names the sender: that is a fact, the words are not.
         text = attributed(spoken.sender, words)
-    blocks: list[PromptBlock] = [TextBlock(text)] if text.strip() else []
+    before = overheard_text(spoken.overheard) if isinstance(spoken, TurnQueued) else ""
+    blocks = [*_texts(before), *_texts(text)]
     return blocks + [MediaBlock(attachment=each) for each in as_fetched(spoken, places)]
 
 

@@ -90,7 +90,8 @@ def history_in(asked: StoredRequest) -> list[PromptMessage]:
     """Return the messages before the turn, as the model was told them then."""
     source, tokens_max = asked.basis.source, asked.basis.tokens_max
     told = [[r for r in events if was_told(r, source)] for events in asked.chain]
-    messages = history_of(told, times=_times(asked))
+    is_told = asked.queued.kind.is_told_overheard
+    messages = history_of(told, times=_times(asked), with_overheard=is_told)
     if tokens_max:
         return readable(messages, tokens_max=tokens_max)
     return without_old(messages, asked.basis.old_pictures)

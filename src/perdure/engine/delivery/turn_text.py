@@ -4,6 +4,7 @@ it."""
 import re
 from typing import Final
 
+from perdure.domain.content.silence import may_become_silent
 from perdure.domain.delivery import Display, Streaming
 from perdure.domain.ids import CallId, MessageId
 from perdure.domain.journal.events import (
@@ -77,6 +78,8 @@ class TurnText:
         """Return the text to show: what was said, and, where a message can be changed later, what
         the turn is doing."""
         said = "\n\n".join(text for text in self._texts.values() if text.strip())
+        if may_become_silent(said):
+            said = ""  # people must not see an answer that may turn out to be none
         if streaming in (Streaming.NATIVE, Streaming.APPEND):
             return said  # such a message only grows, so a status in it could not be removed again
         working = list(dict.fromkeys(self._tools.values())) if self._display.has_tools else []

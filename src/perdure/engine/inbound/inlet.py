@@ -18,21 +18,31 @@ import structlog
 
 from perdure.domain.address import Address
 from perdure.domain.content.forwards import ForwardedText, quoted_lines, with_forwards
+from perdure.domain.content.overheard import Overheard, line_of
 from perdure.domain.content.stickers import harmless
 from perdure.domain.errors import Ambiguous, Conflict, PerdureError, Rejected, Transient
 from perdure.domain.ids import PrincipalId
-from perdure.domain.inbound.arrivals import Arrival, PlaceKind, Sender, is_wordless
+from perdure.domain.inbound.arrivals import (
+    Arrival,
+    FileReference,
+    PlaceKind,
+    Sender,
+    is_bare_call,
+    is_wordless,
+)
 from perdure.domain.inbound.commands import command_in
 from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.events import Attachment, SenderTraits
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.people.access import AccessVerdict, Terms, decide
+from perdure.domain.people.access import AccessVerdict, Terms, decide, may_speak
+from perdure.domain.people.places import LocalTerms, is_woken, terms_at
 from perdure.domain.people.quotas import OverQuota
 from perdure.domain.text import harmless_line, sentence, storable
 from perdure.engine.foundation.supervisor import attempt
 from perdure.engine.inbound.envelopes import Envelope
 from perdure.ports.gateway import Door
 from perdure.ports.people.access import AccessRecords, CallerStanding, DeadLetter, PlacedArrival
+from perdure.ports.people.overhearing import HeardLine, Overhearing
 from perdure.ports.people.principals import Principals
 from perdure.ports.people.quotas import QuotaGate
 from perdure.ports.platform.adapter import ArrivalReading
@@ -44,6 +54,8 @@ from perdure.ports.turns.wakes import Topic, Wakes
 # How many principals are remembered, so that they need not be looked up for each arrival.
 KNOWN_MAX: Final = 10_000
 NAME_MAX: Final = 64
+# What a message says that only names the bot.
+CALLED: Final = "(This message only calls you. It is about what was said before it.)"
 QUOTED_LINES_MAX: Final = 20
 # An arrival that killed a process is offered again soon after the next one has begun, so arrivals
 # are counted for so long.
@@ -83,6 +95,7 @@ class AccountInlet:
         terms: Callable[[], Terms],
         door: Door,
         access: AccessRecords,
+        overhearing: Overhearing,
         principals: Principals,
         entropy: Entropy,
         gate: QuotaGate,
@@ -95,6 +108,7 @@ class AccountInlet:
         self._terms = terms
         self._door = door
         self._access = access
+        self._overhearing = overhearing
         self._principals = principals
         self._entropy = entropy
         self._gate = gate
@@ -112,8 +126,9 @@ class AccountInlet:
         Raises `Transient` or `Ambiguous` if it cannot be taken now."""
         self._heard()
         envelope = Envelope(arrival, reading)
+        decided = self._forget if arrival.kind is UpdateKind.LEFT else self._decide
         await attempt(
-            self._decide(envelope),
+            decided(envelope),
             partial(self._put_aside, envelope),
             foreseen=(Transient, Ambiguous),
         )
@@ -170,7 +185,8 @@ class AccountInlet:
 
     async def _decide(self, envelope: Envelope) -> None:
         """Decide whether the sender may speak, and do what follows from that."""
-        arrival, terms = envelope.arrival, self._terms()
+        arrival = envelope.arrival
+        terms = terms_at(self._terms(), arrival)
         if envelope.is_open and is_wordless(arrival):
             return
         caller = PlacedArrival(address=self._address(arrival, terms), arrival=arrival)
@@ -181,9 +197,7 @@ class AccountInlet:
             # An edit or a deletion belongs to the conversation of the message it changes, and not
             # every platform names its thread.
             caller = PlacedArrival(address=standing.where, arrival=arrival)
-        verdict = decide(
-            terms.rules, arrival, is_paired=standing.is_paired, is_engaged=standing.is_engaged
-        )
+        verdict = await self._verdict(envelope, standing, terms)
         match verdict:
             case AccessVerdict.WELCOME:
                 await self._read(envelope, standing, terms)
@@ -198,32 +212,83 @@ class AccountInlet:
                 log.info("a stranger was not answered", adapter=self._name, sender=_who(arrival))
                 await self._access.refuse(caller, "stranger")
             case AccessVerdict.ASIDE:
-                return
+                await self._overhear(envelope, terms)
             case _:
                 assert_never(verdict)
 
-    async def _read(self, envelope: Envelope, standing: CallerStanding, terms: Terms) -> None:
+    async def _verdict(
+        self, envelope: Envelope, standing: CallerStanding, terms: LocalTerms
+    ) -> AccessVerdict:
+        """Decide whether the sender may speak, and to the bot. A word that calls the bot is looked
+        for only in what people say who may speak, because it means to read their message."""
+        arrival, is_paired = envelope.arrival, standing.is_paired
+        verdict = decide(terms.rules, arrival, is_paired=is_paired, is_engaged=standing.is_engaged)
+        is_answered = verdict in (AccessVerdict.WELCOME, AccessVerdict.STRANGER)
+        if is_answered and terms.is_left_out and not arrival.target:
+            return AccessVerdict.ASIDE
+        may_wake = verdict is AccessVerdict.ASIDE and terms.wake and not terms.is_left_out
+        if not may_wake or arrival.kind is not UpdateKind.MESSAGE or arrival.is_for_another:
+            return verdict
+        if not may_speak(terms.rules, arrival.sender, arrival.place, is_paired=is_paired):
+            return verdict
+        whole = await envelope.open()
+        is_called = whole is not None and is_woken(terms.wake, whole.text)
+        return AccessVerdict.WELCOME if is_called else verdict
+
+    async def _overhear(self, envelope: Envelope, terms: LocalTerms) -> None:
+        """Keep what people of a group say among themselves, until somebody speaks to the bot. It
+        makes no turn, and it is neither a command nor an answer. Edits and deletions change what is
+        kept."""
+        arrival = envelope.arrival
+        if not terms.overhears or arrival.sender.is_bot:
+            return
+        where = self._address(arrival, terms)
+        if arrival.kind is UpdateKind.DELETE:
+            await self._overhearing.drop(where, arrival.target)
+            return
+        whole = await envelope.open()
+        if whole is None or is_wordless(whole):
+            return
+        heard = HeardLine(
+            address=where,
+            external_id=whole.target or whole.external_id,
+            person=whole.sender.id,
+            line=Overheard(sender=_called(whole), text=line_of(_in_passing(whole))),
+        )
+        if whole.kind is UpdateKind.EDIT:
+            await self._overhearing.reword(heard)
+        else:
+            await self._overhearing.note(heard)
+
+    async def _forget(self, envelope: Envelope) -> None:
+        """Forget what was said in a place that the bot has left."""
+        terms = terms_at(self._terms(), envelope.arrival)
+        await self._overhearing.forget(self._address(envelope.arrival, terms))
+
+    async def _read(self, envelope: Envelope, standing: CallerStanding, terms: LocalTerms) -> None:
         """Read the whole arrival of a sender who may speak, and take it."""
+        if envelope.arrival.target and not standing.is_engaged:
+            await self._overhear(envelope, terms)  # it changes a message that was not meant for us
         arrival = await envelope.open()
-        if arrival is None or is_wordless(arrival):
+        if arrival is None or (is_wordless(arrival) and not is_bare_call(arrival)):
             return
         caller = PlacedArrival(
             address=standing.where or self._address(arrival, terms), arrival=arrival
         )
         await self._welcome(caller, terms, author=standing.author)
 
-    def _address(self, arrival: Arrival, terms: Terms) -> Address:
+    def _address(self, arrival: Arrival, terms: LocalTerms) -> Address:
         is_apart = terms.is_per_person and arrival.place_kind is PlaceKind.GROUP
         return Address(
             adapter=self._name,
             account=self.account,
             place=arrival.place,
-            thread=arrival.thread,
+            thread=_thread(arrival, terms),
             person=arrival.sender.id if is_apart else "",
         )
 
     async def _welcome(
-        self, caller: PlacedArrival, terms: Terms, *, author: PrincipalId | None
+        self, caller: PlacedArrival, terms: LocalTerms, *, author: PrincipalId | None
     ) -> None:
         arrival = caller.arrival
         is_nameless = author is not None and not arrival.sender.id
@@ -247,7 +312,7 @@ class AccountInlet:
                 raise Transient(f"not taken yet: {error.message}") from error
             log.warning("an update changed under its id", id=arrival.external_id, why=error.message)
 
-    async def _principal(self, sender: Sender, terms: Terms) -> PrincipalId:
+    async def _principal(self, sender: Sender, terms: LocalTerms) -> PrincipalId:
         role = "operator" if sender.id in terms.operators else "member"
         key = (sender.id, role)
         known = self._known.get(key)
@@ -265,7 +330,7 @@ class AccountInlet:
         return "".join(_CODE_ALPHABET[byte % len(_CODE_ALPHABET)] for byte in random)
 
 
-def _update_of(caller: PlacedArrival, terms: Terms, principal: PrincipalId) -> Update:
+def _update_of(caller: PlacedArrival, terms: LocalTerms, principal: PrincipalId) -> Update:
     """Return the update that an arrival becomes, in the name of this principal."""
     arrival, words = caller.arrival, _words(caller.arrival)
     return Update(
@@ -284,9 +349,10 @@ def _update_of(caller: PlacedArrival, terms: Terms, principal: PrincipalId) -> U
                 is_voice=file.is_voice,
                 sticker=harmless(file.sticker) if file.sticker else None,
             )
-            for file in arrival.files
+            for file in (*arrival.files, *_quoted_files(arrival))
         ),
         agent=arrival.agent or terms.agent,
+        instructions=terms.instructions,
         target=arrival.target,
         sender=_called(arrival) if not caller.address.person else "",
         place_kind=arrival.place_kind,
@@ -300,18 +366,58 @@ def _update_of(caller: PlacedArrival, terms: Terms, principal: PrincipalId) -> U
         press=arrival.press,
         reply_to=arrival.reply_to,
         said=storable(arrival.text) if arrival.reply_to else "",
+        overhears=bool(terms.overhears),
+        begins_thread=bool(caller.address.thread) and _begins_thread(arrival, terms),
+        persona=terms.persona,
+        may_be_silent=terms.may_be_silent,
+        is_open_place=terms.is_open,
     )
+
+
+def _thread(arrival: Arrival, terms: LocalTerms) -> str:
+    """Return the thread in which a message is answered. In a place of its own settings each message
+    to the bot begins one, or none does."""
+    if terms.has_own_threads is False and arrival.begins_thread:
+        return ""
+    return arrival.own_thread if _begins_thread(arrival, terms) else arrival.thread
+
+
+def _begins_thread(arrival: Arrival, terms: LocalTerms) -> bool:
+    """Tell whether a message begins a thread."""
+    is_new = bool(terms.has_own_threads and arrival.own_thread and not arrival.thread)
+    return arrival.begins_thread or (is_new and arrival.kind is UpdateKind.MESSAGE)
 
 
 def _words(arrival: Arrival) -> ForwardedText:
     """Return the text of an arrival: the quoted message, the text itself, then forwarded messages.
     A command gets no quote, so that it stays a command; with forwarded messages there is no
     command."""
-    text = storable(arrival.text)
-    if arrival.quote.strip() and (arrival.forwards or command_in(text) is None):
-        replied_to = "\n".join(islice(quoted_lines(arrival.quote), QUOTED_LINES_MAX))
-        text = f"{replied_to}\n\n{text}"
+    text = CALLED if is_bare_call(arrival) else storable(arrival.text)
+    if arrival.quote.strip() and not _is_command(arrival):
+        told = islice(quoted_lines(arrival.quote), QUOTED_LINES_MAX)
+        name = harmless_line(arrival.quoted_from)[:NAME_MAX]
+        lead = [f"> {name} wrote:"] if name else []
+        text = "\n".join([*lead, *told, "", text])
     return with_forwards(text, arrival.forwards)
+
+
+def _is_command(arrival: Arrival) -> bool:
+    """Tell whether a person gives a command. With forwarded messages there is none."""
+    return not arrival.forwards and command_in(storable(arrival.text)) is not None
+
+
+def _quoted_files(arrival: Arrival) -> tuple[FileReference, ...]:
+    """Return the files of the message that this one replies to. A command gets none."""
+    is_said = arrival.kind is UpdateKind.MESSAGE and not _is_command(arrival)
+    return arrival.quoted_files if is_said else ()
+
+
+def _in_passing(arrival: Arrival) -> str:
+    """Return what is kept of a message that was not meant for the bot: its words and the names of
+    its files. Which message it replies to is left out, because that was said before."""
+    words = with_forwards(storable(arrival.text), arrival.forwards).text
+    files = (harmless_line(file.name)[:NAME_MAX] or "a file" for file in arrival.files)
+    return "\n".join([*filter(None, [words]), *(f"(sent {name})" for name in files)])
 
 
 def _called(arrival: Arrival) -> str:

@@ -122,11 +122,7 @@ class Prompts:
         zone = self._zone_told(backend, claimed, queued)
         own = messages_with_notes(turn, telling)
         window = await self._window(
-            backend,
-            claimed,
-            zone,
-            is_passing=queued.kind.is_errand,
-            own_pictures=picture_count(own),
+            backend, claimed, zone, kind=queued.kind, own_pictures=picture_count(own)
         )
         times, _ = times_of(turn, zone, before=window.at)
         before = window.open_calls
@@ -134,7 +130,7 @@ class Prompts:
             own = messages_with_notes(turn, telling, times=times, before=before)
         tokens_max = 0
         if queued.kind.is_errand:
-            window, tokens_max = await self._readable(window, backend, claimed, turn)
+            window, tokens_max = await self._readable(window, backend, claimed, turn, queued.kind)
         messages = await self._with_pictures(backend, own)
         words = self._words(backend, claimed, queued)
         request = assemble(
@@ -215,17 +211,19 @@ class Prompts:
         claimed: Claimed,
         zone: str,
         *,
-        is_passing: bool,
+        kind: TurnKind,
         own_pictures: int | None = None,
     ) -> Window:
-        """Return the encoded history that ends at the turn's parent. It is kept, but with
-        `is_passing` only until the turn is over. How many old pictures it leaves out depends on
-        `own_pictures`, those of the turn itself; with None, any window will do."""
+        """Return the encoded history that ends at the parent of a turn of this kind. It is kept,
+        but that of an errand only until the turn is over. How many old pictures it leaves out
+        depends on `own_pictures`, those of the turn itself; with None, any window will do."""
         turn, view = claimed.parent, claimed.view
         if turn is None:
             return Window()
-        # What an errand is told has no times in it, so its window is not the conversation's.
-        is_apart = is_passing and backend.has_context
+        is_passing, is_told = kind.is_errand, kind.is_told_overheard
+        # What an errand is told has no times in it, and some are not told what others said. So its
+        # window is not the conversation's.
+        is_apart = is_passing and (backend.has_context or not is_told)
         key = (backend.agent, claimed.lease.turn if is_apart else turn)
         known = self._windows.get(key, view)
         if known is not None and (
@@ -235,7 +233,7 @@ class Prompts:
             return known
         chain = await self._conversations.window(turn, limit=CHAIN_MAX)
         times, at = times_of((each for events in chain for each in events), zone)
-        messages = history_of(chain, times=times)
+        messages = history_of(chain, times=times, with_overheard=is_told)
         pictures = picture_count(messages)
         old = _old_in(backend, pictures, own_pictures or 0)
         begun = Window(
@@ -253,7 +251,12 @@ class Prompts:
         return window
 
     async def _readable(
-        self, window: Window, backend: Backend, claimed: Claimed, turn: Sequence[Recorded]
+        self,
+        window: Window,
+        backend: Backend,
+        claimed: Claimed,
+        turn: Sequence[Recorded],
+        kind: TurnKind,
     ) -> tuple[Window, int]:
         """Shorten the history that an errand looks back at, if the model cannot read all of it.
         Returns the history, and the number of tokens that it was shortened to, or 0."""
@@ -265,7 +268,7 @@ class Prompts:
         if window.tokens <= tokens_max or claimed.parent is None:
             return window, 0
         chain = await self._conversations.window(claimed.parent, limit=CHAIN_MAX)
-        messages = history_of(chain)
+        messages = history_of(chain, with_overheard=kind.is_told_overheard)
         fitting = readable(messages, tokens_max=tokens_max)
         begun = Window(source=source_of(chain), open_calls=window.open_calls)
         return extend(begun, fitting, encode=backend.agent.encode), tokens_max
@@ -279,8 +282,8 @@ class Prompts:
     async def tokens_before(self, backend: Backend, claimed: Claimed) -> int:
         """Return about how many tokens the history before a turn has."""
         queued = next(r.event for r in claimed.events if isinstance(r.event, TurnQueued))
-        zone, is_passing = self._zone_told(backend, claimed, queued), queued.kind.is_errand
-        window = await self._window(backend, claimed, zone, is_passing=is_passing)
+        zone = self._zone_told(backend, claimed, queued)
+        window = await self._window(backend, claimed, zone, kind=queued.kind)
         return window.tokens + tokens_of_messages([window.newest] if window.newest else [])
 
     async def encoded_again(self, asked: StoredRequest, backend: Backend) -> ModelRequest:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from perdure.domain.address import Address
+from perdure.domain.content.silence import is_silent
 from perdure.domain.ids import TurnId
 from perdure.domain.journal.attachments import given_in
 from perdure.domain.journal.events import AssistantSaid, Recorded, ToolFinished, TurnQueued
@@ -39,6 +40,8 @@ async def reply_parts(  # noqa: PLR0913 - a turn, and where it is told
     if surface is None:
         return ()
     said = joined([reply_text(turn), settlement.text])
+    if _stays_silent(turn, said, settlement):
+        return ()
     ending = ending_text(
         settlement.outcome,
         settlement.reason,
@@ -68,6 +71,14 @@ def note_of(surface: Surface | None, queued: TurnQueued, settlement: Settlement)
     if surface is not None or not is_read:
         return ""
     return standing_in(settlement.agent, settlement.reach, Audience.PEOPLE)
+
+
+def _stays_silent(turn: Sequence[Recorded], said: str, settlement: Settlement) -> bool:
+    """Tell whether the agent has decided, where it may, that the message needs no answer."""
+    first = turn[0].event
+    may_be_silent = isinstance(first, TurnQueued) and first.may_be_silent
+    is_done = settlement.outcome is Outcome.DONE and not settlement.files
+    return may_be_silent and is_done and is_silent(said)
 
 
 def _is_silent(turn: Sequence[Recorded], settlement: Settlement) -> bool:

@@ -220,10 +220,10 @@ class Inlet(Protocol):
 
         Requires an envelope that holds what the decision needs, at a cost that is linear in the
         length of what came: kind, ids, place, thread, target, album, agent, `is_addressed`, the
-        sender's id, whether it is a bot, its roles, and its name if the platform tells that at
-        once. The whole arrival agrees with its envelope in all of these; only the thread of an edit
-        or a deletion may be found by reading. An adapter gives no `reading` only if it has nothing
-        to convert.
+        sender's id, whether it is a bot, its roles, its name and the group's label if the platform
+        tells them at once. The whole arrival agrees with its envelope in all of these; only the
+        thread of an edit or a deletion may be found by reading. An adapter gives no `reading` only
+        if it has nothing to convert.
         """
 
     async def spoil(self, external_id: str, payload: str, why: str) -> None:

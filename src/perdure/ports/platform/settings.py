@@ -64,6 +64,23 @@ class DisplaySettings(Section, frozen=True, kw_only=True):
     footer: bool = False
 
 
+class PlaceSection(Section, frozen=True, kw_only=True):
+    """Holds the settings of one place, named by its id, or of places whose names fit the pattern.
+    What is left out is as everywhere on the platform."""
+
+    place: NonEmptyText
+    agent: Name | None = None
+    persona: NonEmptyText | None = None
+    instructions: str = ""
+    mention: bool | None = None
+    thread: bool | None = None
+    topics: tuple[NonEmptyText, ...] | None = None
+    ignore_topics: tuple[NonEmptyText, ...] = ()
+    wake: tuple[NonEmptyText, ...] = ()
+    busy: BusyChoice | None = None
+    overhear: bool | None = None
+
+
 class AdapterSettings(Section, frozen=True, kw_only=True):
     """Holds the settings that every platform takes. Without `platform` the section's name says
     which one it is. Without `agent` the default one answers.
@@ -87,16 +104,27 @@ class AdapterSettings(Section, frozen=True, kw_only=True):
     operators: tuple[NonEmptyText, ...] = ()
     pairing: bool = False
     agent: Name | None = None
-    busy: BusyChoice = "interrupt"
+    busy: BusyChoice | None = None
     stream: bool = True
     groups: Literal["shared", "person"] = "shared"
     mention: bool = True
+    overhear: bool | None = None
+    places: tuple[PlaceSection, ...] = ()
     display: DisplaySettings = DisplaySettings()
 
     def named_agents(self) -> Iterator[tuple[SettingKey, str]]:
         """Yield the agents that must be configured."""
         if self.agent is not None:
             yield ("agent",), self.agent
+        for number, place in enumerate(self.places):
+            if place.agent is not None:
+                yield ("places", number, "agent"), place.agent
+
+    def named_personas(self) -> Iterator[tuple[SettingKey, str]]:
+        """Yield the personas that must be configured."""
+        for number, place in enumerate(self.places):
+            if place.persona is not None:
+                yield ("places", number, "persona"), place.persona
 
     def problems(self) -> Iterator[tuple[SettingKey, str]]:
         """Yield why the section cannot be used, in words that follow the key: "needs …", "must be

@@ -14,6 +14,7 @@ from perdure.domain.turn.recovery import BACK
 from perdure.domain.waits import TOLERANCE_MS
 from perdure.store.drivers.dialect import Dialect
 from perdure.store.operations.delivery.notices import notice
+from perdure.store.operations.people import overhearing
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, many, one, run
 
@@ -78,6 +79,7 @@ def join(dialect: Dialect, node: NodeId, name: str, *, at: int) -> Op[bool]:
     before = yield from one(_Before, _BEFORE, node, name)
     if dialect.is_exclusive:
         yield from run(_RETIRE_OTHERS, at, node)
+    yield from overhearing.forget_old(at=at)
     yield from run(_JOIN.format(now_ms=dialect.now_ms), node, name, at, LEASE_MS)
     return before is not None and before.left_at is None
 

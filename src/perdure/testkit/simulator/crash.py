@@ -218,8 +218,8 @@ class FusedPlatform(Fused):
 
 
 PORTS: Final = (
-    "inbox", "places", "turns", "nodes", "errands", "outbox", "conversations", "archive", "media",
-    "fetches", "stickers", "pacing", "room", "questions", "grants", "effects",
+    "inbox", "overhearing", "places", "turns", "nodes", "errands", "outbox", "conversations",
+    "archive", "media", "fetches", "stickers", "pacing", "room", "questions", "grants", "effects",
     "schedule",
 )  # fmt: skip
 

@@ -10,6 +10,7 @@ import msgspec
 
 from perdure.ports.delivery.outbox import Outbox
 from perdure.ports.gateway import Door
+from perdure.ports.people.overhearing import Overhearing
 from perdure.ports.people.principals import Principals
 from perdure.ports.records.history import Archive, Conversations, Diagnostics
 from perdure.ports.records.media import Fetches
@@ -112,6 +113,9 @@ class StorePorts(Protocol):
 
     @property
     def principals(self) -> Principals: ...
+
+    @property
+    def overhearing(self) -> Overhearing: ...
 
     @property
     def conversations(self) -> Conversations: ...

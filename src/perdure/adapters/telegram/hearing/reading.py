@@ -23,18 +23,21 @@ _SPACE: Final = " ".encode(_CODEC)
 
 
 class Addressing(msgspec.Struct, frozen=True):
-    """Says whom a text addresses. `is_for_us`: it names the bot. `is_for_another`: it is a command
-    that names another bot."""
+    """Says whom a text addresses. `is_for_us`: it names the bot, or is a command that we know;
+    `is_named` is the first of these alone. `is_for_another`: it is a command that names another
+    bot. `names_another`: it mentions another bot."""
 
     is_for_us: bool = False
     is_for_another: bool = False
+    is_named: bool = False
+    names_another: bool = False
 
 
 def addressing(text: str, entities: Sequence[Entity], me: User) -> Addressing:
     """Return whom a text addresses, without editing it. Only as much of each mark is read as a name
     can be long, so this is cheap even for a stranger's text."""
     units = text[:SCANNED_MAX].encode(_CODEC, "surrogatepass")
-    is_for_us = is_for_another = False
+    is_for_us = is_for_another = names_another = False
     for entity in entities[:_MARKS_MAX]:
         if entity.type not in _NAMING:
             continue
@@ -44,7 +47,15 @@ def addressing(text: str, entities: Sequence[Entity], me: User) -> Addressing:
         shown = _shown(entity, marked, me)
         is_for_us = is_for_us or shown not in (None, marked)
         is_for_another = is_for_another or (shown is None and entity.offset == 0)
-    return Addressing(is_for_us, is_for_another)
+        names_another = names_another or (shown == marked and _is_bot(entity, marked))
+    return Addressing(is_for_us, is_for_another, is_for_us, names_another)
+
+
+def _is_bot(entity: Entity, marked: str) -> bool:
+    """Tell whether a mention names a bot: on Telegram the names of bots end in `bot`."""
+    if entity.type == "text_mention":
+        return entity.user is not None and entity.user.is_bot
+    return entity.type == "mention" and marked.casefold().endswith("bot")
 
 
 def read(text: str, entities: Sequence[Entity], me: User) -> str:

@@ -186,6 +186,19 @@ class StopPress(msgspec.Struct, frozen=True):
     message_thread_id: int | None = None
 
 
+class Membership(msgspec.Struct, frozen=True):
+    """Says what somebody is in a chat now: member, administrator, left, kicked."""
+
+    status: str = ""
+
+
+class MembershipChange(msgspec.Struct, frozen=True):
+    """Tells that the bot's own membership in a chat has changed."""
+
+    chat: Chat
+    new_chat_member: Membership = Membership()
+
+
 class TelegramUpdate(msgspec.Struct, frozen=True):
     update_id: int
     message: Message | None = None
@@ -194,10 +207,11 @@ class TelegramUpdate(msgspec.Struct, frozen=True):
     edited_channel_post: Message | None = None
     callback_query: Click | None = None
     stopped_message_generation: StopPress | None = None
+    my_chat_member: MembershipChange | None = None
 
 
-# The kinds of updates that we ask for. Reactions and changes of membership have no effect; they
-# only show that the connection works.
+# The kinds of updates that we ask for. Reactions have no effect; they only show that the connection
+# works.
 KINDS = (
     "message",
     "edited_message",

@@ -29,6 +29,7 @@ from perdure.store.operations.commands import (
 from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.commands.jobs import scheduling
 from perdure.store.operations.delivery.outbox import PartText, put_unless_read
+from perdure.store.operations.people import open_groups
 from perdure.store.operations.turn_context import TurnContext
 from perdure.store.statement import Op, one
 
@@ -134,7 +135,7 @@ def was_followed(taken: CommandTaken) -> Op[bool]:
 def _taken(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Run a command's handler, or return why it is refused."""
     who = yield from _who(context.update.principal)
-    refusal = _refusal(given, who)
+    refusal = _refusal(given, who) or (yield from open_groups.refusal(context, given, who))
     if refusal:
         return CommandResult(refusal)
     if given.name == "help":

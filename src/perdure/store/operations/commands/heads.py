@@ -178,6 +178,8 @@ def ask_again(
         traits=first.traits,
         continues=first.continues,
         passed_on=words.passed_on,
+        overheard=first.overheard,
+        may_be_silent=first.may_be_silent,
     )
     then: list[AnyEvent] = [queued, *_results_again(events, queued.turn)]
     recorded = yield from move(context, reason, stands.parent, then=then)

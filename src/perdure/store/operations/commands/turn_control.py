@@ -19,6 +19,7 @@ from perdure.store.operations.commands.command_result import (
     ids,
 )
 from perdure.store.operations.people import quotas
+from perdure.store.operations.people.open_groups import in_order
 from perdure.store.operations.turn_context import TurnContext
 from perdure.store.operations.turns import errands, queueing
 from perdure.store.operations.turns.recovery import requeue
@@ -38,8 +39,6 @@ GO_ON: Final = "Continue."
 NOT_CUT: Final = "Nothing to continue: the last answer here was not cut. /retry asks again."
 # Commands whose arguments are a message.
 SAYING: Final = ("queue", "steer")
-# The order in which `/stop` chooses a turn.
-_RANK: Final = {State.RUNNING: 0, State.WAITING: 0, State.INTERRUPTED: 1, State.QUEUED: 2}
 
 
 def stop(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -47,7 +46,7 @@ def stop(context: TurnContext, given: Given) -> Op[CommandResult]:
     errand. With `all`, stop everything."""
     if given.arguments and given.arguments.lower() != "all":
         return CommandResult("/stop stops what is running here, /stop all also what waits.")
-    here = sorted(context.open_turns, key=lambda turn: _RANK[State(turn.state)])
+    here = in_order(context.open_turns)
     beside = yield from many(TurnId, _ERRANDS, context.conversation)
     turns = (*ids(here), *beside)
     if not turns:

@@ -27,7 +27,7 @@ from perdure.ports.turns.inbox import Reception
 from perdure.ports.turns.turns import TurnLease
 from perdure.store.operations import attaching, journal
 from perdure.store.operations.delivery.notices import notice
-from perdure.store.operations.people import quotas
+from perdure.store.operations.people import overhearing, quotas
 from perdure.store.operations.questions import effects
 from perdure.store.operations.sessions import recency
 from perdure.store.operations.turn_context import LockedTurn, TurnContext
@@ -74,7 +74,7 @@ def take(context: TurnContext, *, may_overtake: bool = False) -> Op[Reception]:
     is_next = may_overtake or not any(map(_is_message_in_line, open_turns))
     # Results belong to a turn of their own: a steer has nothing but words.
     is_steer = update.busy is Busy.STEER and is_next and not has_files and not context.results
-    if started is not None and is_running and is_steer:
+    if started is not None and is_running and is_steer and _is_their_turn(context, started):
         return (yield from _steer(context, started))
     closing = _closing(context, started)
     recorded: list[Recorded] = []
@@ -86,7 +86,11 @@ def take(context: TurnContext, *, may_overtake: bool = False) -> Op[Reception]:
         ended = (started.id,)
     album = Album(update.album, context.stamp.at + ALBUM_MS) if update.album else ALONE
     recorded += yield from queue_turn(
-        context.session, _queued(context), context.stamp, album=album, results=context.results
+        context.session,
+        (yield from _queued(context)),
+        context.stamp,
+        album=album,
+        results=context.results,
     )
     recorded += yield from errands.bring_unsaid(ended, context.session, context.stamp)
     if closing is None and waiting == 0:
@@ -124,7 +128,14 @@ def _closing(context: TurnContext, started: LockedTurn | None) -> Closing | None
         return REPLACED
     # A late message of an album must not end the turn that answers the rest of the album.
     is_other = not _is_of_album(context, started)
-    return SUPERSEDED if context.update.busy is Busy.INTERRUPT and is_other else None
+    is_interrupt = context.update.busy is Busy.INTERRUPT and _is_their_turn(context, started)
+    return SUPERSEDED if is_interrupt and is_other else None
+
+
+def _is_their_turn(context: TurnContext, turn: LockedTurn) -> bool:
+    """Tell whether a message comes from the person for whom the turn is. Where several people share
+    a conversation, the message of one must not end or change the answer to another."""
+    return not context.update.is_shared or turn.sender == context.update.principal
 
 
 def _makes_way(context: TurnContext, turn: LockedTurn) -> bool:
@@ -201,7 +212,7 @@ def _begin(context: TurnContext) -> Op[Reception]:
     place, seq = context.place, context.place.last_seq
     lease = TurnLease(session=session, turn=fresh.turn, epoch=place.epoch + 1, attempt=1)
     started = TurnStarted(turn=fresh.turn, attempt=1, parent=place.head, node=stamp.node)
-    queued = _queued(context)
+    queued = yield from _queued(context)
     marked = (yield from effects.tell(session, fresh.turn)) if place.marks else []
     arrived: list[AnyEvent] = [queued, *context.results]
     events = [*arrived, started, *marked]
@@ -228,9 +239,10 @@ def _begin(context: TurnContext) -> Op[Reception]:
     return Reception(accepted=queued_now, claimed=(yield from claimed(begun)))
 
 
-def _queued(context: TurnContext) -> TurnQueued:
-    """Return the event that records the message and its turn."""
+def _queued(context: TurnContext) -> Op[TurnQueued]:
+    """Return the event that records the message and its turn, with what was overheard before."""
     update = context.update
+    overheard = yield from overhearing.brought(update, at=context.stamp.at)
     return TurnQueued(
         turn=context.fresh.turn,
         message=context.fresh.message,
@@ -242,7 +254,7 @@ def _queued(context: TurnContext) -> TurnQueued:
         context=update.context,
         tools=update.tools,
         options=update.options,
-        persona=context.place.persona,
+        persona=context.place.persona or update.persona,
         effort=context.place.effort,
         by=update.principal,
         sender=update.sender,
@@ -250,6 +262,8 @@ def _queued(context: TurnContext) -> TurnQueued:
         traits=update.traits,
         continues=context.continues,
         passed_on=update.passed_on,
+        overheard=overheard,
+        may_be_silent=update.may_be_silent,
     )
 
 

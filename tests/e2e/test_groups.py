@@ -1,0 +1,86 @@
+"""Checks what people of a group meet, end to end: a real gateway with a bot on Telegram, and a
+model server that writes down what it is asked."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from perdure.app.wiring.system import SystemClock
+from perdure.testkit.models.model_script import Reply, ScriptedRequest, say
+from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.peers.telegram.bot_api import BotApi
+from perdure.testkit.processes.process import GatewayProcess
+
+pytestmark = pytest.mark.timeout(60)
+Factory = Callable[..., Awaitable[GatewayProcess]]
+CLOCK = SystemClock()
+ADA = {"id": 42, "is_bot": False, "first_name": "Ada"}
+BOB = {"id": 43, "is_bot": False, "first_name": "Bob"}
+MENTION = {"type": "mention", "offset": 0, "length": 12}
+NAME = "@perdure_bot"
+
+
+class Model:
+    """Plays a model that says how often it was asked."""
+
+    def __init__(self) -> None:
+        self.server = ModelServer(self._reply)
+        self.asked: list[ScriptedRequest] = []
+
+    def _reply(self, request: ScriptedRequest) -> Reply:
+        self.asked.append(request)
+        return say(f"answer {len(self.asked)}")
+
+    def told(self) -> str:
+        """Return everything that the last request says."""
+        return json.dumps(self.asked[-1].messages, ensure_ascii=False)
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[Model]:
+    found = Model()
+    async with found.server:
+        yield found
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[BotApi]:
+    async with BotApi(CLOCK) as server:
+        yield server
+
+
+def toml(api: BotApi, model: Model, more: str = "") -> str:
+    return (
+        f"[agents.main]\nkind = 'chat'\nbase_url = '{model.server.openai_url}'\nmodel = 'm'\n"
+        "[sessions]\ntitles = false\n"
+        f"[adapters.telegram]\ntoken = '{api.token}'\napi_url = '{api.url}'\nallow = ['*']\n"
+        f"busy = 'queue'\n{more}"
+    )
+
+
+def say_in(api: BotApi, text: str, *, sender: dict[str, object] = ADA, **fields: object) -> int:
+    """Let somebody write in the club."""
+    marks = {"entities": [MENTION]} if text.startswith(NAME) else {}
+    return api.write(-100500, text, **{"from": sender, **marks, **fields})
+
+
+async def test_what_a_group_said_is_told_with_the_next_mention_also_after_a_kill(
+    api: BotApi, model: Model, gateway_factory: Factory
+) -> None:
+    gateway = await gateway_factory(toml=toml(api, model))
+    say_in(api, "lunch at noon?", sender=BOB)
+    say_in(api, "better at one")
+    api.write(42, "hello")
+    await api.wait_shown(42, lambda shown: any("answer 1" in each.text for each in shown))
+    assert "lunch" not in model.told()
+    await gateway.kill()
+    await gateway.start()
+    say_in(api, f"{NAME} when do we eat?")
+    await api.wait_shown(-100500, lambda shown: any("answer 2" in each.text for each in shown))
+    words = model.told()
+    assert "[Bob (43)]\\n> lunch at noon?\\n[Ada (42)]\\n> better at one" in words
+    assert words.index("better at one") < words.index("when do we eat?")
+    say_in(api, f"{NAME} sure?")
+    await api.wait_shown(-100500, lambda shown: any("answer 3" in each.text for each in shown))
+    assert model.told().count("lunch at noon?") == 1
