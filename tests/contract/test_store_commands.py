@@ -1350,3 +1350,81 @@ async def measured(talk: Talk, text: str, *, tokens: int) -> TurnId:
     )
     await talk.store.turns.settle(claimed.lease, settlement)
     return claimed.lease.turn
+
+
+class TestAskingAgainInOtherWords:
+    async def test_the_last_message_is_asked_in_other_words(self, talk: Talk) -> None:
+        first, second = await talk.exchange("one", "two")
+        edited = await talk.say("/edit  the\nother two ")
+        assert (edited.command, edited.reply) == ("edit", "Asking again.")
+        assert await talk.answer(edited) not in (first, second)
+        assert await talk.transcript() == [
+            "one",
+            "on one",
+            "the\nother two",
+            "on the\nother two",
+        ]
+        assert (await talk.say("/edit")).reply.startswith("/edit needs something")
+        assert "missing" in (await talk.say(f"/edit {first}")).reply
+
+    async def test_an_earlier_turn_is_asked_again_and_what_came_later_leaves(
+        self, talk: Talk
+    ) -> None:
+        first, second, third = await talk.exchange("one", "two", "three")
+        running = await talk.say("four")
+        await claim_one(talk.store)
+
+        again = await talk.say(f"/retry {second}")
+
+        assert running.turn is not None
+        assert await talk.outcome(running.turn) == "stopped"
+        await talk.answer(again)
+        assert await talk.transcript() == ["one", "on one", "two", "on two"]
+        refused = await talk.say(f"/retry {third}")
+        assert "There is no turn" in refused.reply
+        assert refused.turn is None
+        assert "Only the id" in (await talk.say(f"/retry {first} now")).reply
+
+    async def test_a_turn_that_is_not_on_the_way_here_costs_no_running_one(
+        self, talk: Talk
+    ) -> None:
+        await talk.exchange("one")
+        running = await talk.say("two")
+        await claim_one(talk.store)
+        assert "There is no turn" in (await talk.say("/edit trn_none other words")).reply
+        assert running.turn is not None
+        assert await talk.outcome(running.turn) is None
+
+    async def test_a_branch_begins_at_an_earlier_turn_also_at_one_that_was_left(
+        self, talk: Talk
+    ) -> None:
+        first, second = await talk.exchange("one", "two")
+        branched = await talk.say(f"/branch {first} aside")
+        assert branched.reply.startswith("A branch from that turn.")
+        assert await talk.transcript() == ["one", "on one"]
+        assert (await talk.snapshot()).view.title == "aside"
+        await talk.say(f"/branch {second}")
+        assert await talk.transcript() == ["one", "on one", "two", "on two"]
+        assert "There is no turn" in (await talk.say("/branch trn_none")).reply
+
+    async def test_versions_are_told_apart_by_their_words(self, talk: Talk) -> None:
+        (one,) = await talk.exchange("one")
+        again = await talk.answer(await talk.say("/retry"))
+        other = await talk.answer(await talk.say("/edit uno"))
+        back = await talk.answer(await talk.say(f"/edit {other} one"))
+        (alone,) = await talk.exchange("two")
+
+        found = await talk.store.archive.versions([one, again, other, back, alone])
+
+        assert alone not in found
+        assert found[one].answers == found[back].answers == (one, again, back)
+        assert found[other].answers == ()
+        assert found[one].wordings == (one, other)
+        assert found[other].wordings == (back, other)
+
+    async def test_a_turn_that_has_not_begun_is_no_version(self, talk: Talk) -> None:
+        (one,) = await talk.exchange("one")
+        again = await talk.say("/retry")
+        assert again.turn is not None
+        assert await talk.store.archive.versions([one, again.turn]) == {}
+        assert await talk.store.archive.versions([]) == {}

@@ -1,8 +1,10 @@
 """Checks in a real browser that the page stays light, and what it offers around messages."""
 
 import json
+import re
 
 import pytest
+from playwright.async_api import Locator, Route, expect
 from tests.chat_window import Chat
 
 # Draws the end of a conversation of so many messages, lets its last answer grow, and reads upwards.
@@ -26,8 +28,7 @@ LONG = """async (count) => {
     const part = () => partOf(transcript, span.of(transcript.entries));
     const draw = () => log.draw(rowsOf(part(), []));
     draw();
-    const changes = [];
-    const seen = new MutationObserver((records) => changes.push(...records));
+    const seen = new MutationObserver(() => {});
     seen.observe(root, { childList: true, subtree: true, characterData: true, attributes: true });
     let text = '';
     const changed = [];
@@ -36,9 +37,9 @@ LONG = """async (count) => {
         transcript.apply('delta', { turn: 't', message: 'a', offset: text.length, text: said });
         text += said;
         draw();
-        changes.push(...seen.takeRecords());
-        changed.push(changes.splice(0).length);
+        changed.push(seen.takeRecords().length);
     }
+    seen.disconnect();
     const rows = [root.childElementCount];
     span.hold(transcript.entries);
     const read = new Set();
@@ -71,4 +72,129 @@ async def test_a_long_conversation_costs_no_more_than_a_short_one(chat: Chat) ->
     assert long["rows"] == short["rows"] < 400
     assert long["changed"] == short["changed"] < 10
     assert long["entries"] == short["entries"] < 400
+    assert chat.errors == []
+
+
+def under(chat: Chat, role: str, name: str) -> Locator:
+    """Return a button under the last message of this role."""
+    return chat.page.locator(f".row.{role}").last.get_by_role("button", name=name, exact=True)
+
+
+@pytest.mark.shared
+async def test_a_message_is_asked_again_in_other_words_and_its_versions_are_leafed_through(
+    chat: Chat,
+) -> None:
+    await chat.sign_in()
+    await chat.say("one")
+    await chat.answered('"one"')
+    for role in ("user", "assistant"):
+        for name in ("Copy", "Regenerate", "Edit", "Branch", "Why"):
+            await expect(under(chat, role, name)).to_be_visible()
+
+    await under(chat, "assistant", "Regenerate").click()
+    pager = chat.page.locator(".assistant .pager")
+    await expect(pager).to_contain_text("2/2")
+    await chat.page.fill("#text", "a draft")
+    await under(chat, "user", "Edit").click()
+    await expect(chat.page.locator("#text")).to_have_value("one")
+    await expect(chat.page.locator("#text")).to_be_focused()
+    await chat.page.fill("#text", "uno")
+    await chat.page.keyboard.press("Enter")
+    await expect(chat.page.locator("#text")).to_have_value("a draft")
+    await chat.answered('"uno"')
+    stored = await chat.until_stored_is_shown()
+    assert [text for role, text in stored if role == "user"] == ["uno"]
+    await expect(chat.page.locator(".notice")).to_have_count(0)
+
+    wordings = chat.page.locator(".user .pager")
+    await expect(wordings).to_contain_text("2/2")
+    await wordings.get_by_role("button", name="Previous version").click()
+    await expect(chat.page.locator(".user .bubble")).to_have_text("one")
+    await expect(wordings).to_contain_text("1/2")
+    assert await chat.stored() == stored
+    await under(chat, "user", "Branch").click()
+    await expect(chat.page.locator(".notice").last).to_contain_text("A branch from that turn")
+    await chat.answered('"one"')
+    stored = await chat.until_stored_is_shown()
+    assert [text for role, text in stored if role == "user"] == ["one"]
+    assert chat.errors == []
+
+
+@pytest.mark.shared
+async def test_why_tells_what_happened_and_keys_do_what_people_expect(chat: Chat) -> None:
+    await chat.sign_in()
+    page, text = chat.page, chat.page.locator("#text")
+    await chat.say("first words")
+    await chat.answered("first words")
+    await under(chat, "assistant", "Why").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("turn settled")
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await expect(under(chat, "assistant", "Why")).to_be_focused()
+
+    await text.focus()
+    await page.keyboard.press("ArrowUp")
+    await expect(text).to_have_value("first words")
+    await page.keyboard.press("Escape")
+    await expect(text).to_have_value("")
+    await expect(text).to_be_focused()
+    await chat.say("demo words=2000 delay_ms=50")
+    await expect(page.locator(".streaming")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.locator(".outcome[data-outcome=stopped]")).to_be_visible()
+    await expect(text).to_be_focused()
+    await chat.say("demo words=2000 delay_ms=50")
+    await page.get_by_role("button", name="Stop", exact=True).click()
+    await expect(page.locator(".outcome[data-outcome=stopped]")).to_have_count(2)
+    await expect(text).to_be_focused()
+    await under(chat, "user", "Copy").click()
+    await expect(page.get_by_text("Copied").or_(page.get_by_text("Could not be"))).to_have_count(1)
+    assert chat.errors == []
+
+
+@pytest.mark.shared
+async def test_replies_to_commands_survive_a_reload_where_they_stand(chat: Chat) -> None:
+    await chat.sign_in()
+    await chat.say("one")
+    await chat.answered('"one"')
+    await chat.say("/whoami")
+    await expect(chat.page.locator(".notice")).to_contain_text("You are ")
+    await chat.say("two")
+    await chat.answered('"two"')
+    kinds = "[...document.querySelectorAll('.row')].map((row) => row.classList[1])"
+    before = await chat.page.evaluate(kinds)
+    assert before == ["user", "assistant", "notice", "user", "assistant"]
+
+    await chat.page.reload()
+    await chat.answered('"two"')
+    assert await chat.page.evaluate(kinds) == before
+    await expect(chat.page.locator(".notice code")).to_have_text("/whoami")
+    assert chat.errors == []
+
+
+@pytest.mark.shared
+async def test_what_the_gateway_knows_of_files_and_refusals_is_said_where_it_matters(
+    chat: Chat,
+) -> None:
+    async def told(route: Route) -> None:
+        response = await route.fetch()
+        page = await response.json()
+        problem = "the file holds no text that could be read"
+        page["messages"][0]["attachments"] = [{"name": "scan.pdf", "problem": problem}]
+        page["messages"][1].update(
+            outcome="failed", reason="context_exceeded", text="", detail="",
+            ending="The conversation is too long; /compact shortens it, /new begins another.",
+        )  # fmt: skip
+        await route.fulfill(response=response, json=page)
+
+    await chat.sign_in()
+    await chat.say("read this")
+    await chat.answered("read this")
+    await chat.page.route(re.compile(r"/transcript\?"), told)
+    await chat.page.reload()
+    await expect(chat.page.locator(".user .problem")).to_contain_text("no text that could be read")
+    badge = chat.page.locator(".outcome[data-outcome=failed]")
+    await expect(badge).to_contain_text("too long")
+    for name in ("Shorten", "New session", "Retry"):
+        await expect(badge.get_by_role("button", name=name)).to_be_visible()
     assert chat.errors == []

@@ -96,6 +96,13 @@ class TranscriptOut(msgspec.Struct):
     next: str | None
 
 
+class TurnMessagesOut(msgspec.Struct):
+    """Holds what was said in one turn."""
+
+    turn: str
+    messages: list[Entry]
+
+
 class SessionsOut(msgspec.Struct):
     sessions: list[SessionView]
     next: str | None

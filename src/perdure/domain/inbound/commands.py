@@ -12,9 +12,11 @@ from typing import Final
 
 import msgspec
 
+from perdure.domain.ids import TurnId
 from perdure.domain.text import most_like
 
 _SHAPE: Final = re.compile(r"/([a-z]+)(?:\s+(.*))?\Z", re.DOTALL | re.IGNORECASE)
+_TURN: Final = re.compile(r"(trn_[0-9a-z]{1,60})(?:\s+|\Z)")
 COUNT_MAX: Final = 1_000
 RESTART: Final = "restart"
 
@@ -83,7 +85,18 @@ _ALL: Final = (
         takes=Takes.MAYBE_WORDS,
     ),
     Command(name="reset", usage="/reset", help="begin a new session, as /new does"),
-    Command(name="retry", usage="/retry", help="ask the last message again"),
+    Command(
+        name="retry",
+        usage="/retry [turn]",
+        help="ask the last message again, or that of an earlier turn",
+        takes=Takes.MAYBE_WORDS,
+    ),
+    Command(
+        name="edit",
+        usage="/edit [turn] text",
+        help="ask the last message again in other words, or that of an earlier turn",
+        takes=Takes.WORDS,
+    ),
     Command(
         name="continue",
         usage="/continue",
@@ -98,8 +111,8 @@ _ALL: Final = (
     Command(name="redo", usage="/redo", help="bring back what was undone last"),
     Command(
         name="branch",
-        usage="/branch [name]",
-        help="go on from here in a new session and keep this one as it is",
+        usage="/branch [turn] [name]",
+        help="go on from here, or from an earlier turn, in a new session and keep this one",
         takes=Takes.MAYBE_WORDS,
     ),
     Command(
@@ -262,6 +275,14 @@ def command_in(text: str) -> Given | None:
     command = _NAMES.get(typed)
     name = command.name if command else typed
     return Given(name, (matched.group(2) or "").strip(), command)
+
+
+def turn_and_words(arguments: str) -> tuple[TurnId, str]:
+    """Return the turn that a command names first, or an empty id, and the words after it."""
+    named = _TURN.match(arguments)
+    if named is None:
+        return TurnId(""), arguments
+    return TurnId(named.group(1)), arguments[named.end() :]
 
 
 def is_beside(name: str) -> bool:

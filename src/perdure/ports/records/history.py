@@ -1,5 +1,6 @@
 """Defines the ports that read what is stored."""
 
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -24,7 +25,7 @@ from perdure.domain.journal.records import (
     ToldTurn,
     TurnView,
 )
-from perdure.domain.journal.transcript import Entry, RunningText
+from perdure.domain.journal.transcript import Entry, RunningText, TurnVersions
 from perdure.domain.turn.rebuilding import StoredRequest
 from perdure.domain.turn.standing import SessionStanding
 from perdure.domain.turn.watching import Move
@@ -209,6 +210,10 @@ class Archive(Protocol):
 
     async def turn(self, turn: TurnId, *, principal: PrincipalId | None) -> TurnView:
         """Return a turn."""
+
+    async def versions(self, turns: Sequence[TurnId]) -> Mapping[TurnId, TurnVersions]:
+        """Return the other versions of some turns, for those that have any: the turns that ask
+        their message again, in the same words or in others."""
 
     async def sessions(self, *, principal: PrincipalId | None, page: Page) -> list[SessionView]:
         """Return a page of the sessions, newest first."""

@@ -16,9 +16,11 @@ from perdure.domain.journal.transcript import (
     Entry,
     PlacedEntry,
     add_turn,
+    entries_of,
     page,
     parent_of,
     placed_entries,
+    with_versions,
 )
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.reading.pictures import BYTES_MAX, needs_fitting
@@ -41,6 +43,8 @@ from perdure.web.services import Services
 NAME_MAX: Final = 200
 ID_MAX: Final = 200
 ATTACHMENTS_MAX: Final = 20
+# Entries of one turn that are shown at most: its last ones.
+ENTRIES_MAX: Final = 500
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -249,9 +253,11 @@ async def transcript(
     else:
         shown, has_more = await _page(services, snapshot, before=before, limit=limit)
     audience = audience_of(by)
+    turns = list(dict.fromkeys(entry.turn for entry in shown if entry.turn is not None))
+    told = with_versions(shown, await services.archive.versions(turns))
     return wire.TranscriptOut(
         session=session,
-        messages=[as_told(entry, audience) for entry in shown],
+        messages=[as_told(entry, audience) for entry in told],
         next=shown[0].id if has_more else None,
     )
 
@@ -295,6 +301,19 @@ async def turn(services: OperatorServices, by: Principal, which: str) -> TurnVie
     """Return one turn, with the details that the caller may read."""
     view = await services.archive.turn(TurnId(which), principal=by.scope)
     return as_told(view, audience_of(by))
+
+
+@endpoint("GET", "/api/turns/{id}/messages", "Read what was said in one turn", is_long=True)
+async def turn_messages(
+    services: OperatorServices, by: Principal, which: str
+) -> wire.TurnMessagesOut:
+    """Return what was said in one turn, also in one that was undone or asked again since."""
+    view = await services.archive.turn(TurnId(which), principal=by.scope)
+    (events,) = await services.conversations.chain(view.id, limit=1)
+    shown = page(entries_of(events), before=None, limit=ENTRIES_MAX, length_max=PAGE_BYTES)
+    told = with_versions(shown, await services.archive.versions([view.id]))
+    audience = audience_of(by)
+    return wire.TurnMessagesOut(turn=view.id, messages=[as_told(each, audience) for each in told])
 
 
 @endpoint("POST", "/api/turns/{id}/stop", "Stop a turn")

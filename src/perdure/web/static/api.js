@@ -76,6 +76,14 @@ export const commands = () => answer('GET', 'api/commands');
 
 export const turn = (id) => answer('GET', `api/turns/${encodeURIComponent(id)}`);
 
+export const turnMessages = (id) => answer('GET', `api/turns/${encodeURIComponent(id)}/messages`);
+
+export const explain = (id) => answer('GET', `api/explain/${encodeURIComponent(id)}`);
+
+export const search = (q, cursor) => answer('GET', `api/search${query({ q, limit: 20, cursor })}`);
+
+export const sessions = (cursor) => answer('GET', `api/sessions${query({ limit: 200, cursor })}`);
+
 export const stop = (id) => answer('POST', `api/turns/${encodeURIComponent(id)}/stop`);
 
 // What was asked in these turns, and which of their calls may or may not have happened.

@@ -14,6 +14,7 @@ import { Scroller } from './scroll.js';
 import { Sidebar } from './sidebar.js';
 import * as signin from './signin.js';
 import { Span, partOf } from './span.js';
+import { Panel, explain } from './why.js';
 import { whenOf } from './words.js';
 
 const LIST_EVERY_MS = 15_000;
@@ -33,7 +34,8 @@ const outbox = new Outbox({ post: api.post, taken, changed: redraw });
 const sidebar = new Sidebar({ create: startNew, refused: signIn });
 const span = new Span();
 const scroller = new Scroller({ top: showEarlier, bottom: showLater, followed });
-const composer = new Composer({ submit: send });
+const composer = new Composer({ submit: send, up: editLast });
+const panel = new Panel();
 new Permissions({ where });
 const log = new Log(element('log'), {
   sendAgain: (id) => outbox.again(id),
@@ -43,6 +45,10 @@ const log = new Log(element('log'), {
   answer,
   mark,
   say: (word) => send(word, []),
+  again: (turn) => send(`/retry ${turn}`, []),
+  branch: (turn) => send(`/branch ${turn}`, []),
+  edit,
+  why: (turn) => explain(panel, turn),
 });
 
 function newName() {
@@ -113,6 +119,19 @@ function send(text, attachments) {
   if (!text.startsWith('/') && !transcript.entries.length) sidebar.remember(name, text || attachments[0].name);
   outbox.add(name, text, attachments);
   scroller.follow();
+}
+
+// The words of a message are changed in the text box; the new ones are asked from its place.
+function edit(turn) {
+  const entry = current?.transcript.userOf(turn);
+  if (entry) composer.edit(turn, entry.text);
+}
+
+// The last message that the person has said here, if it can be asked again.
+function editLast() {
+  const last = current?.transcript.entries.findLast((entry) => entry.role === 'user' && entry.turn !== null);
+  if (last) edit(last.turn);
+  return Boolean(last);
 }
 
 // What was taken back is most often written anew.
@@ -207,6 +226,7 @@ async function mark(call, happened) {
 async function stop() {
   const { transcript } = current;
   if (!transcript.turn) return;
+  const isFocused = document.activeElement === element('stop');
   element('stop').disabled = true;
   try {
     await api.stop(transcript.turn);
@@ -216,6 +236,8 @@ async function stop() {
   } finally {
     element('stop').disabled = false;
   }
+  // The button is about to go, and must not take the focus with it.
+  if (isFocused || document.activeElement === document.body) composer.focus();
 }
 
 function changed(conversation, kind) {
@@ -385,7 +407,13 @@ function nudge() {
   refreshList();
 }
 
+function keyed(event) {
+  if (event.defaultPrevented || event.isComposing || element('app').hidden || document.querySelector('dialog[open]')) return;
+  if (event.key === 'Escape' && isActive(current?.transcript ?? {}) && !composer.isEditing) stop();
+}
+
 drawIcons(document);
+addEventListener('keydown', keyed);
 element('stop').addEventListener('click', stop);
 signin.listen(enter);
 addEventListener('hashchange', () => {

@@ -19,9 +19,15 @@ export class Composer {
   #conversation = null;
   #menu = new CommandMenu(this.#text, { chosen: (text) => this.#write(text) });
   #submit;
+  #up;
+  #edited = null;
+  #editing = document.getElementById('editing');
 
-  constructor({ submit }) {
+  // up() is called for the arrow in an empty text box, and tells whether it meant something.
+  constructor({ submit, up }) {
     this.#submit = submit;
+    this.#up = up;
+    document.getElementById('stop-editing').addEventListener('click', () => this.#stopEditing());
     const picker = document.getElementById('files');
     document.getElementById('attach').addEventListener('click', () => picker.click());
     picker.addEventListener('change', () => {
@@ -43,10 +49,36 @@ export class Composer {
     this.#conversation = conversation ?? '';
     this.#text.value = storage.read(DRAFT + this.#conversation) ?? '';
     this.#files = [];
+    this.#edited = null;
+    this.#editing.hidden = true;
     this.fail(null);
     this.#drawChips();
     this.#fit();
     this.#menu.close();
+  }
+
+  get isEditing() {
+    return this.#edited !== null;
+  }
+
+  // Other words for what was said in a turn. What was being written comes back afterwards.
+  edit(turn, text) {
+    const draft = this.#edited?.draft ?? this.#text.value;
+    this.#edited = { turn, draft };
+    this.#editing.hidden = false;
+    this.#text.value = text;
+    this.#fit();
+    this.#text.focus();
+    this.#text.setSelectionRange(text.length, text.length);
+  }
+
+  #stopEditing() {
+    if (!this.#edited) return;
+    const { draft } = this.#edited;
+    this.#edited = null;
+    this.#editing.hidden = true;
+    this.#write(draft);
+    this.#text.focus();
   }
 
   belongTo(conversation) {
@@ -74,6 +106,10 @@ export class Composer {
   }
 
   #typed() {
+    if (this.#edited) {
+      this.#fit();
+      return;
+    }
     if (this.#text.value) storage.write(DRAFT + this.#conversation, this.#text.value);
     else storage.remove(DRAFT + this.#conversation);
     this.#fit();
@@ -95,14 +131,30 @@ export class Composer {
       event.preventDefault();
       return;
     }
-    if (event.key !== 'Enter' || event.shiftKey) return;
+    if (event.key === 'Escape' && this.#edited) {
+      event.preventDefault();
+      this.#stopEditing();
+    } else if (event.key === 'ArrowUp' && !this.#text.value && !this.#files.length && this.#up()) event.preventDefault();
+    if (event.key !== 'Enter' || event.shiftKey || this.#isTouched()) return;
     event.preventDefault();
     this.#go();
+  }
+
+  // A keyboard on a screen has no Shift+Enter: there Enter is a new line, and the button sends.
+  #isTouched() {
+    return matchMedia('(pointer: coarse) and (hover: none)').matches;
   }
 
   #go() {
     this.#fit();
     if (this.#send.disabled) return;
+    if (this.#edited) {
+      const { turn } = this.#edited;
+      const words = this.#text.value.trim();
+      this.#stopEditing();
+      this.#submit(`/edit ${turn} ${words}`, []);
+      return;
+    }
     const attachments = this.#files.map(({ media, name, mime }) => ({ media, name, mime }));
     const text = this.#text.value.trim();
     this.#text.value = '';

@@ -3,7 +3,6 @@
 
 import * as api from './api.js';
 import { Asked } from './asked.js';
-import { isTodo } from './rows.js';
 import { EventStream } from './sse.js';
 import { PAGE, Transcript, isLocal } from './transcript.js';
 
@@ -25,7 +24,6 @@ export class Conversation {
   #isCatchingUp = true;
   #isUnread = false;
   #explained = new Set();
-  #recalled = new Set();
   #asked = new Asked();
 
   // changed(kind) is called after every change, appeared(messages) with those not seen before,
@@ -74,7 +72,7 @@ export class Conversation {
     this.#changed('older');
     try {
       const since = transcript.tick;
-      const page = await api.transcript(this.name, { limit: PAGE, before: first.id });
+      const page = await api.transcript(this.name, { limit: PAGE, before: first.id, notices: true });
       const asked = await this.#asked.in(page.messages);
       transcript.prepend(page);
       this.#tell(asked, since);
@@ -136,9 +134,8 @@ export class Conversation {
       this.#isStale = false;
       const since = this.transcript.tick;
       try {
-        const page = await api.transcript(this.name, { limit: PAGE });
+        const page = await api.transcript(this.name, { limit: PAGE, notices: true });
         const asked = await this.#asked.in(page.messages);
-        await this.#recallPlans(page.messages);
         const fresh = page.messages.filter(({ id }) => !this.transcript.find(id));
         this.transcript.load(page, since);
         this.#tell(asked, since);
@@ -156,22 +153,6 @@ export class Conversation {
       this.#changed('read');
     }
     this.#reload = null;
-  }
-
-  // The plan of an agent that is a program of its own stands in a notice, which no transcript holds.
-  async #recallPlans(messages) {
-    const turns = new Set(messages.filter(({ timings, turn }) => timings && !this.#recalled.has(turn)).map(({ turn }) => turn));
-    if (!turns.size) return;
-    for (const turn of turns) this.#recalled.add(turn);
-    try {
-      const { messages: all } = await api.transcript(this.name, { limit: PAGE, notices: true });
-      for (const { id, role, text = '', at, turn } of all) {
-        if (turns.has(turn) && isTodo({ role, text })) this.transcript.notice(text, { id, at, about: turn });
-      }
-    } catch (failure) {
-      // The answers are shown without their plans.
-      if (failure.status === undefined) throw failure;
-    }
   }
 
   #fail(failure) {

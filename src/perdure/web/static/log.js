@@ -7,7 +7,8 @@ import { Question } from './blocks/question.js';
 import { ToolCall } from './blocks/tool.js';
 import { isSameRow } from './rows.js';
 import { Button, Icon, html, remembered, render, useState } from './ui.js';
-import { leftOutWords, timeRows, whenOf } from './words.js';
+import { Foot, Spent, useVersions } from './foot.js';
+import { leftOutWords, whenOf } from './words.js';
 
 function Time({ at }) {
   const when = whenOf(at);
@@ -16,16 +17,13 @@ function Time({ at }) {
   return html`<time datetime=${when.toISOString()} title=${when.toLocaleString()}>${shown}</time>`;
 }
 
-function Times({ timings }) {
-  const rows = timeRows(timings);
-  return html`<details class="times"><summary class="meta">Where the time went</summary><dl>${rows.map(([step, took]) => html`<dt>${step}</dt><dd>${took}</dd>`)}</dl></details>`;
-}
-
-function User({ row: { entry, label } }) {
+function User({ row: { entry, label, canAct }, acts }) {
+  const { shown, pager } = useVersions(entry, entry.versions, 'user');
   return html`
     <span class="visually-hidden">You said:</span>
-    <${Blocks} message=${entry} />
-    <div class="meta">${label ?? leftOutWords(entry.leftOut)}${label ? null : html`<${Time} at=${entry.at} />`}</div>`;
+    <${Blocks} message=${shown} />
+    ${label || entry.leftOut ? html`<div class="meta">${label ?? leftOutWords(entry.leftOut)}</div>` : null}
+    ${canAct ? html`<${Foot} entry=${shown} acts=${acts} pager=${pager} isOther=${shown !== entry} time=${html`<${Time} at=${shown.at} />`} />` : null}`;
 }
 
 function Pending({ row: { item, label, error }, acts }) {
@@ -41,12 +39,15 @@ function Pending({ row: { item, label, error }, acts }) {
     ${error ? failed : html`<div class="meta">${label ?? ''}</div>`}`;
 }
 
-function Assistant({ row: { entry, isStreaming, timings } }) {
+function Assistant({ row: { entry, isStreaming, timings, usage, canAct }, acts }) {
+  const { shown, pager } = useVersions(entry, entry.answers, 'assistant');
+  const isOther = shown !== entry;
   return html`
     ${entry.origin ? html`<div class="meta">Sent from elsewhere</div>` : null}
     <span class="visually-hidden">${entry.origin ? '' : 'Answer:'}</span>
-    <${Blocks} message=${entry} isStreaming=${isStreaming} />
-    ${timings ? html`<${Times} timings=${timings} />` : null}`;
+    <${Blocks} message=${shown} isStreaming=${isStreaming} />
+    ${canAct ? html`<${Foot} entry=${shown} acts=${acts} pager=${pager} isOther=${isOther}
+      more=${html`<${Spent} usage=${isOther ? shown.usage : usage} timings=${isOther ? shown.timings : timings} />`} />` : null}`;
 }
 
 function Offer({ label, act }) {
@@ -58,12 +59,15 @@ function Offer({ label, act }) {
   return html`<${Button} class="link" label=${label} disabled=${isTaken} action=${take} />`;
 }
 
-function Outcome({ row: { outcome, text, turn, canContinue, canRetry }, acts }) {
+const OFFERS = { compact: 'Shorten', new: 'New session', resume: 'Go back' };
+
+function Outcome({ row: { outcome, text, turn, canContinue, canRetry, offers }, acts }) {
   return html`
     ${outcome === 'failed' || outcome === 'refused' ? html`<${Icon} name="alert" />` : null}
     <span>${text}</span>
     ${canContinue ? html`<${Offer} label="Continue" act=${acts.goOn} />` : null}
     ${canRetry ? html`<${Offer} label="Retry" act=${acts.retry} />` : null}
+    ${offers ? offers.split(',').map((name) => html`<${Offer} key=${name} label=${OFFERS[name]} act=${() => acts.say(`/${name}`)} />`) : null}
     ${outcome === 'failed' ? html`<span class="meta" title="The operator finds out why with this id">${turn}</span>` : null}`;
 }
 

@@ -13,7 +13,7 @@ function turnFacts(transcript) {
   const facts = new Map();
   for (const entry of transcript.entries) {
     if (entry.turn === null || entry.role === 'notice' || entry.role === 'approval') continue;
-    const fact = facts.get(entry.turn) ?? { last: null, isAnswered: false, hasText: false, outcome: null, reason: null, detail: '', timings: null };
+    const fact = facts.get(entry.turn) ?? { last: null, isAnswered: false, hasText: false, outcome: null, reason: null, detail: '', ending: '', renewsAt: 0, timings: null, usage: null };
     fact.last = entry;
     if (entry.role !== 'user') {
       fact.isAnswered = true;
@@ -21,6 +21,9 @@ function turnFacts(transcript) {
       fact.outcome = entry.outcome;
       fact.reason = entry.reason;
       fact.detail = entry.detail;
+      fact.ending = entry.ending;
+      fact.renewsAt = entry.renewsAt;
+      fact.usage = entry.usage;
       fact.timings = entry.timings;
     }
     facts.set(entry.turn, fact);
@@ -28,10 +31,13 @@ function turnFacts(transcript) {
   for (const [turn, fact] of facts) {
     const told = transcript.outcomes.get(turn);
     if (!told) continue;
-    const { outcome, reason, detail, timings } = told;
+    const { outcome, reason, detail, timings, ending, renewsAt, usage } = told;
     fact.outcome = outcome;
     fact.reason = reason ?? fact.reason;
     fact.detail = detail || fact.detail;
+    fact.ending = ending || fact.ending;
+    fact.renewsAt = renewsAt || fact.renewsAt;
+    fact.usage = usage ?? fact.usage;
     fact.timings = timings ?? fact.timings;
   }
   return facts;
@@ -93,6 +99,18 @@ function todoRows(transcript) {
 const isOnCard = (entry, transcript) =>
   entry.role === 'notice' && entry.question !== null && transcript.find(entry.question) !== undefined;
 
+// What asks again is seen at once, and its versions are told at the message.
+const isObvious = ({ role, command, text }) => role === 'notice' && /^\/(edit|retry)/.test(command ?? '') && text === 'Asking again.';
+
+// That the gateway is about to end is of no interest once it has gone on.
+const LEAVING = /^The gateway is about to /;
+function isOver({ role, text, about, at }, transcript, facts) {
+  if (role !== 'notice' || !LEAVING.test(text)) return false;
+  const outcome = about && facts.get(about)?.outcome;
+  const isLater = (other) => other.role === 'assistant' && (other.at ?? 0) > (at ?? Infinity);
+  return (outcome && outcome !== 'interrupted') || transcript.entries.some(isLater);
+}
+
 function callOf(entry, transcript) {
   const calls = transcript.entries.flatMap((other) => (other.turn === entry.turn ? other.calls : []));
   return calls.find((call) => call.id === entry.id);
@@ -100,11 +118,15 @@ function callOf(entry, transcript) {
 
 function entryRow(entry, transcript, { waiting, facts }) {
   const base = { key: entry.id, kind: entry.role, entry };
-  if (entry.role === 'user') return { ...base, label: placeOf(entry.turn, waiting, transcript.queued) };
+  if (entry.role === 'user') {
+    const label = placeOf(entry.turn, waiting, transcript.queued);
+    return { ...base, label, canAct: label === null && entry.turn !== null };
+  }
   if (entry.role === 'assistant') {
     const isLast = facts.get(entry.turn)?.last === entry;
     const isStreaming = isLast && entry.turn === transcript.turn && !entry.outcome && isActive(transcript);
-    return { ...base, isStreaming, timings: isLast && !isStreaming ? (facts.get(entry.turn)?.timings ?? null) : null };
+    const fact = isLast && !isStreaming ? facts.get(entry.turn) : null;
+    return { ...base, isStreaming, timings: fact?.timings ?? null, usage: fact?.usage ?? null, canAct: Boolean(fact) && entry.turn !== null };
   }
   if (entry.role === 'tool') {
     const call = callOf(entry, transcript);
@@ -123,12 +145,18 @@ function entryRow(entry, transcript, { waiting, facts }) {
   return base;
 }
 
+// What else the words say one can do, as buttons: the commands in them.
+function offersIn(ending) {
+  const named = [...ending.matchAll(/\/(compact|new|resume)\b/g)].map(([, name]) => name);
+  return [...new Set(named)].join();
+}
+
 function outcomeRow(key, turn, outcome, reason, { canRetry = false, hasText = false, ...circumstances }) {
   const text = outcomeWords(outcome, reason, circumstances);
   if (!text) return [];
   const isCut = outcome === 'failed' || (outcome === 'done' && reason === 'length');
   const canContinue = canRetry && hasText && isCut;
-  return [{ key, kind: 'outcome', turn, outcome, text, canContinue, canRetry: canRetry && CAN_RETRY.has(outcome) }];
+  return [{ key, kind: 'outcome', turn, outcome, text, canContinue, canRetry: canRetry && CAN_RETRY.has(outcome), offers: canRetry ? offersIn(circumstances.ending ?? '') : '' }];
 }
 
 function endRows(entry, transcript, { facts, lastTurn, unseen }) {
@@ -143,9 +171,9 @@ function endRows(entry, transcript, { facts, lastTurn, unseen }) {
   }
   if (fact.last !== entry || !fact.outcome) return [];
   const canRetry = isLastTurn && !unseen.length && !isActive(transcript);
-  const { hasText, detail } = fact;
+  const { hasText, detail, ending, renewsAt } = fact;
   const isSilent = entry.role !== 'assistant' || (entry.text.trim() === '' && !entry.attachments.length);
-  return outcomeRow(`end:${entry.turn}`, entry.turn, fact.outcome, fact.reason, { canRetry, hasText, detail, isSilent, isContinuing, isAsked });
+  return outcomeRow(`end:${entry.turn}`, entry.turn, fact.outcome, fact.reason, { canRetry, hasText, detail, ending, renewsAt, isSilent, isContinuing, isAsked });
 }
 
 function statusRow(transcript, facts) {
@@ -185,7 +213,8 @@ export function rowsOf(transcript, outgoing) {
   const context = { facts, waiting, lastTurn, unseen };
   const isWaiting = (entry) => entry.role === 'user' && waiting.includes(entry.turn);
   const lists = todoRows(transcript);
-  const ownRows = (entry) => (isTodo(entry) || isOnCard(entry, transcript) ? NONE : [entryRow(entry, transcript, context)]);
+  const isUnseen = (entry) => isTodo(entry) || isOnCard(entry, transcript) || isObvious(entry) || isOver(entry, transcript, facts);
+  const ownRows = (entry) => (isUnseen(entry) ? NONE : [entryRow(entry, transcript, context)]);
   const rows = transcript.entries.filter((entry) => !isWaiting(entry)).flatMap((entry) => [
     ...ownRows(entry),
     ...(lists.has(entry) ? [lists.get(entry)] : NONE),

@@ -34,7 +34,9 @@ export class Sidebar {
     this.#more.addEventListener('click', () => this.#showMore());
     this.#narrow.addEventListener('change', () => this.toggle(false));
     document.addEventListener('keydown', (event) => {
-      if (event.key === 'Escape' && this.#opener.getAttribute('aria-expanded') === 'true') this.toggle(false);
+      if (event.key !== 'Escape' || this.#opener.getAttribute('aria-expanded') !== 'true') return;
+      event.preventDefault();
+      this.toggle(false);
     });
     this.toggle(false);
   }

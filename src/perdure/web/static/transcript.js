@@ -8,6 +8,7 @@ import { QUESTION } from './words.js';
 
 export const PAGE = 50;
 const HELD_MAX = 500;
+const NONE = [];
 
 // Offsets count code points; a JavaScript string counts UTF-16 units.
 export function codePoints(text) {
@@ -18,7 +19,7 @@ export function codePoints(text) {
 
 const beyond = (text, skip) => (skip ? Array.from(text).slice(skip).join('') : text);
 
-function entryOf(raw, tick) {
+export function entryOf(raw, tick) {
   const { id, role, turn = null, at = null } = raw;
   const text = raw.text ?? '';
   return {
@@ -28,6 +29,11 @@ function entryOf(raw, tick) {
     reason: raw.reason ?? null,
     detail: raw.detail ?? '',
     timings: raw.timings ?? null,
+    ending: raw.ending ?? '',
+    renewsAt: raw.renews_at ?? 0,
+    usage: raw.usage ?? null,
+    versions: raw.versions ?? NONE,
+    answers: raw.answers ?? NONE,
     calls: callsOf(raw.tool_calls),
     name: raw.name || null,
     state: raw.state ?? null,
@@ -39,6 +45,25 @@ function entryOf(raw, tick) {
     isFull: true,
     held: [],
   };
+}
+
+// What the gateway itself has said: a notice, or the reply to a command.
+function noticeOf(raw, tick) {
+  const { turn: about = null, question = null, choices = [], name = '' } = raw;
+  return { ...entryOf({ ...raw, turn: null }, tick), about, question: question || null, choices, command: name ? `/${name}` : null };
+}
+
+// A notice as a page has it. Only here is known how its command was typed.
+function storedNotice(raw, known, tick) {
+  if (known?.isStored && known.text === raw.text) return known;
+  const fresh = noticeOf(raw, tick);
+  return { ...fresh, command: known?.command ?? fresh.command, isStored: true };
+}
+
+function storedEntry(raw, known, since) {
+  if (raw.role === 'notice') return storedNotice(raw, known, since);
+  const best = newer(entryOf(raw, since), known, since);
+  return best.isStored ? best : { ...best, isStored: true };
 }
 
 function callsOf(raw) {
@@ -54,10 +79,10 @@ export function textOf(value) {
   return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
 }
 
-const COMPARED = ['role', 'text', 'turn', 'at', 'outcome', 'reason', 'detail', 'name', 'state', 'origin', 'leftOut', 'whole'];
+const COMPARED = ['role', 'text', 'turn', 'at', 'outcome', 'reason', 'detail', 'name', 'state', 'origin', 'leftOut', 'whole', 'ending'];
 const isSame = (a, b) =>
   COMPARED.every((field) => a[field] === b[field]) &&
-  JSON.stringify([a.calls, a.attachments]) === JSON.stringify([b.calls, b.attachments]);
+  JSON.stringify([a.calls, a.attachments, a.versions, a.answers, a.usage]) === JSON.stringify([b.calls, b.attachments, b.versions, b.answers, b.usage]);
 
 // A question as it is told now. What came with it first is not told again with its answer.
 function questionOf({ id, turn, tool, state, ...told }, known, tick) {
@@ -111,6 +136,8 @@ function newer(fresh, known, since) {
     const attachments = best.attachments.length ? best.attachments : known.attachments;
     best = { ...best, attachments, state: best.state ?? known.state, whole: best.whole ?? known.whole, size: best.size || known.size };
   }
+  // So is an event about the other versions of what it tells.
+  if (best === known && (fresh.versions.length || fresh.answers.length)) best = { ...best, versions: fresh.versions, answers: fresh.answers };
   for (const held of known.held) best = withDelta(best, held, known.tick);
   best = best === known || !best.held.length ? best : { ...best, held: [] };
   return isSame(best, known) && !known.held.length ? known : best;
@@ -118,7 +145,11 @@ function newer(fresh, known, since) {
 
 const placeAt = (stored, at) => stored.findLastIndex((entry) => at === null || (entry.at ?? 0) <= at) + 1;
 
-export const isLocal = (entry) => entry.role === 'notice' || entry.role === 'approval';
+// What no page of the transcript holds, or not yet.
+export const isLocal = (entry) => (entry.role === 'notice' && !entry.isStored) || entry.role === 'approval';
+
+// A command as it was typed says more than its name.
+const longer = (a, b) => ((a?.length ?? 0) >= (b?.length ?? 0) ? a : b) ?? null;
 
 export class Transcript {
   entries = [];
@@ -173,7 +204,7 @@ export class Transcript {
     const known = this.find(id);
     const entry = known ?? { ...entryOf({ id, role: 'notice', text }, this.tick), choices, about, question };
     const offered = entry.choices?.length ? entry.choices : choices;
-    this.#put({ ...entry, text, at: entry.at ?? at, command: entry.command ?? command, choices: offered, tick: this.tick });
+    this.#put({ ...entry, text, at: entry.at ?? at, command: longer(entry.command, command), choices: offered, tick: this.tick });
   }
 
   // What agents asked in the turns that are shown, as it was read. `since`: the tick when it was
@@ -201,17 +232,18 @@ export class Transcript {
     if (this.session !== null && page.session !== this.session) this.#forgetSession(since);
     this.session = page.session;
     const known = new Map(this.entries.map((entry) => [entry.id, entry]));
-    const fresh = page.messages.map((raw) => newer(entryOf(raw, since), known.get(raw.id), since));
+    const fresh = page.messages.map((raw) => storedEntry(raw, known.get(raw.id), since));
     const older = this.#older(page);
     this.isWhole = !page.next || (older.length > 0 && this.isWhole);
     this.entries = this.#weave([...older, ...fresh], since);
     this.isLoaded = true;
+    this.#ask();
   }
 
   prepend(page) {
     const known = new Set(this.entries.map((entry) => entry.id));
     const fresh = page.messages.filter((raw) => !known.has(raw.id));
-    this.entries = [...fresh.map((raw) => entryOf(raw, 0)), ...this.entries];
+    this.entries = [...fresh.map((raw) => storedEntry(raw, undefined, 0)), ...this.entries];
     this.isWhole = !page.next;
   }
 
@@ -241,7 +273,7 @@ export class Transcript {
     let place = 0;
     for (const entry of this.entries) {
       if (places.has(entry.id)) place = places.get(entry.id);
-      else if (entry.role === 'notice') behind[Math.max(place, placeAt(stored, entry.at))].push(entry);
+      else if (entry.role === 'notice' && !entry.isStored) behind[Math.max(place, placeAt(stored, entry.at))].push(entry);
       else if (entry.role === 'approval' && turns.has(entry.turn)) behind[Math.max(placeOf(entry, stored), 0)].push(entry);
       else if (entry.tick > since || queued.has(entry)) behind[place].push(entry);
     }
@@ -250,14 +282,14 @@ export class Transcript {
 
   #forgetSession(since) {
     this.#forgetNotices();
-    this.entries = this.entries.filter((entry) => entry.role === 'notice' || entry.tick > since);
+    this.entries = this.entries.filter((entry) => (entry.role === 'notice' && isLocal(entry)) || entry.tick > since);
     this.outcomes.clear();
     this.isWhole = false;
   }
 
   // Only the notice that told of the change is about the session that is shown now.
   #forgetNotices() {
-    const notices = this.entries.filter((entry) => entry.role === 'notice');
+    const notices = this.entries.filter((entry) => entry.role === 'notice' && isLocal(entry));
     const last = notices.toSorted((a, b) => (a.at ?? Infinity) - (b.at ?? Infinity)).at(-1);
     this.entries = this.entries.filter((entry) => entry === last || !isLocal(entry));
   }
@@ -276,8 +308,8 @@ export class Transcript {
 
   #message(raw) {
     if (raw.role === 'notice') {
-      const { id, at = null, choices = [], turn: about = null, question = null } = raw;
-      this.notice(raw.text ?? '', { id, at, choices, about, question });
+      const { id, at = null, choices = [], turn: about = null, question = null, name = '' } = raw;
+      this.notice(raw.text ?? '', { id, at, choices, about, question, command: name ? `/${name}` : null });
       return false;
     }
     const known = this.find(raw.id);
@@ -318,8 +350,8 @@ export class Transcript {
     return state === 'unknown';
   }
 
-  #outcome({ turn, outcome, reason = null, detail = '', timings = null }) {
-    this.outcomes.set(turn, { outcome, reason, detail, timings });
+  #outcome({ turn, outcome, reason = null, detail = '', timings = null, ending = '', renews_at: renewsAt = 0, usage = null }) {
+    this.outcomes.set(turn, { outcome, reason, detail, timings, ending, renewsAt, usage });
     // Nothing is told of a question whose turn has ended before anybody answered it.
     for (const entry of this.entries) {
       const isLeft = entry.role === 'approval' && entry.turn === turn && entry.state === 'pending';
@@ -343,7 +375,7 @@ export class Transcript {
   // At rest the last entry belongs to the head; if not, it was taken back while nobody watched.
   #isAstray() {
     if (this.turn || !this.isLoaded) return false;
-    const last = this.entries.findLast((entry) => !isLocal(entry) && entry.turn !== null);
+    const last = this.entries.findLast((entry) => !isLocal(entry) && entry.role !== 'notice' && entry.turn !== null);
     return (last?.turn ?? null) !== this.head;
   }
 
@@ -351,7 +383,8 @@ export class Transcript {
   #ask() {
     const { turn, choices } = this;
     const isOpen = choices.length > 0;
-    this.entries = this.entries.filter(({ id, about }) => id !== this.#asked || (isOpen && about === turn));
+    const isTold = this.entries.some(({ id, about, choices: offered }) => id !== this.#asked && about === turn && offered?.length);
+    this.entries = this.entries.filter(({ id, about }) => id !== this.#asked || (isOpen && !isTold && about === turn));
     if (!isOpen || this.entries.some((entry) => entry.about === turn && entry.choices.length)) return;
     this.#asked = `ask:${turn}`;
     this.notice(QUESTION, { id: this.#asked, choices, about: turn });

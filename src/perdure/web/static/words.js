@@ -36,15 +36,17 @@ const withReason = (lead, reason) => {
   return /[.?!…。？！]$/.test(text) ? text : `${text}.`;
 };
 
+const renewalWords = (at) => (at ? ` Here that is ${shortTime(at)}.` : '');
+
 // `detail` says more than the reason: to operators all that is known, to others what concerns them.
-export function outcomeWords(outcome, reason, { detail = '', isSilent = false, isContinued = false, isContinuing = false, isAsked = false } = {}) {
+export function outcomeWords(outcome, reason, { detail = '', ending = '', renewsAt = 0, isSilent = false, isContinued = false, isContinuing = false, isAsked = false } = {}) {
   switch (outcome) {
     case 'done':
       if (reason === 'length') return 'The answer reached the model’s length limit.';
       if (reason === 'content_filter') return 'The model’s provider filtered part of this answer.';
       return isSilent ? 'The agent has answered nothing.' : '';
-    case 'failed': return withReason('This answer failed', detail || reason);
-    case 'refused': return withReason('Not answered', detail || reason);
+    case 'failed': return detail || !ending ? withReason('This answer failed', detail || reason) : ending;
+    case 'refused': return withReason('Not answered', detail || reason) + renewalWords(renewsAt);
     case 'stopped': return 'Stopped.';
     case 'superseded': return 'Replaced by the next message.';
     case 'suspended':
@@ -132,3 +134,5 @@ export function timeRows(timings) {
   const took = (ms) => (ms < 1000 ? `${ms} ms` : `${(ms / 1000).toFixed(1)} s`);
   return Object.entries(STEPS).filter(([step]) => timings[step]).map(([step, words]) => [words, took(timings[step])]);
 }
+
+export const shortCount = (count) => (count < 10_000 ? count.toLocaleString() : `${Math.round(count / 1000).toLocaleString()}k`);

@@ -42,6 +42,7 @@ _HANDLERS: Final[Mapping[str, Callable[[TurnContext, Given], Op[CommandResult]]]
     "resume": rotation.resume,
     "title": rotation.title,
     "retry": heads.retry,
+    "edit": heads.edit,
     "undo": heads.undo,
     "redo": heads.redo,
     "stop": turn_control.stop,

@@ -1,4 +1,4 @@
-"""Handles commands that choose another head: undo, redo and retry.
+"""Handles commands that choose another head: undo, redo, retry and edit.
 
 Nothing is rewritten: the turns that are left behind stay in the journal and can be searched.
 """
@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.domain.content.forwards import ForwardedText, one_below_the_other
 from perdure.domain.ids import MessageId, TurnId
-from perdure.domain.inbound.commands import Given
+from perdure.domain.inbound.commands import COMMANDS, COUNT_MAX, Given, turn_and_words
 from perdure.domain.journal.attachments import as_fetched, asked_again, places_of
 from perdure.domain.journal.events import (
     AnyEvent,
@@ -36,7 +36,7 @@ from perdure.store.operations.commands.command_result import (
 from perdure.store.operations.delivery import replies
 from perdure.store.operations.turn_context import TurnContext
 from perdure.store.operations.turns.session_queue import AT_THE_END, look_again, queue_rows
-from perdure.store.statement import Op, many, one, run
+from perdure.store.statement import Op, exists, many, one, run
 
 # Finds the turns from a head back, up to a number.
 _BACK = """
@@ -46,6 +46,14 @@ _BACK = """
         SELECT t.id, t.parent_id, chain.depth + 1 FROM chain JOIN turns t ON t.id = chain.parent_id
         WHERE chain.depth < $2)
     SELECT id, parent_id FROM chain ORDER BY depth"""
+# Tells whether a turn is among so many from a head back.
+_ON_CHAIN = """
+    WITH RECURSIVE chain (id, parent_id, depth) AS (
+        SELECT id, parent_id, 1 FROM turns WHERE id = $1
+        UNION ALL
+        SELECT t.id, t.parent_id, chain.depth + 1 FROM chain JOIN turns t ON t.id = chain.parent_id
+        WHERE chain.depth < $2)
+    SELECT 1 FROM chain WHERE id = $3"""
 # Finds the parent of a turn.
 _PARENT = "SELECT parent_id FROM turns WHERE id = $1"
 # Finds the place of the first turn in a session's line.
@@ -59,6 +67,7 @@ _MOVE = "UPDATE sessions SET head_turn = $1 WHERE id = $2"
 _LAST_MOVE = f"""
     SELECT {journal.COLUMNS} FROM journal
     WHERE session_id = $1 AND kind IN ('head_moved', 'turn_started') ORDER BY seq DESC LIMIT 1"""
+_EARLIER = f"Only one of the last {COUNT_MAX:,} can be asked again; it may have been undone."
 NOT_ASKED = "Nothing to retry: the last thing here was sent from elsewhere. /undo takes it back."
 
 
@@ -103,14 +112,41 @@ def redo(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def retry(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """Ask the head turn's message again, from where that turn began, before everything that
-    waits."""
+    """Ask a message again, from where its turn began, before everything that waits: that of the
+    head turn, or that of a named turn before it."""
+    meant, words = turn_and_words(given.arguments)
+    if words:
+        return CommandResult("Only the id of a turn may follow /retry. /edit takes other words.")
+    return (yield from _again(context, meant, "retry"))
+
+
+def edit(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Ask a message again in other words, as `retry` does."""
+    meant, words = turn_and_words(given.arguments)
+    if not words:
+        return CommandResult(f"The new words are missing. {COMMANDS['edit'].usage}")
+    return (yield from _again(context, meant, "edit", words=ForwardedText(words)))
+
+
+def _again(
+    context: TurnContext, meant: TurnId, reason: str, *, words: ForwardedText | None = None
+) -> Op[CommandResult]:
+    """Ask the message of a turn again; an empty id means the turn at the head."""
+    # A turn that is not there must not cost the one that runs.
+    tip = next(iter(started(context)), context.place.head)
+    if meant and (tip is None or not (yield from exists(_ON_CHAIN, tip, COUNT_MAX, meant))):
+        return CommandResult(f"There is no turn {meant} on the way to here. {_EARLIER}")
     left = yield from _left(context)
     if left.head is None:
         return CommandResult("Nothing to retry.", left.recorded, left.ended)
-    if (yield from _kind_of(left.head)) == TurnKind.SENT:
+    target = meant or left.head
+    if (yield from _kind_of(target)) == TurnKind.SENT:
         return CommandResult(NOT_ASKED, left.recorded, left.ended)
-    again = yield from ask_again(context, left.head, "retry")
+    for each in (yield from many(_Back, _BACK, left.head, COUNT_MAX)):
+        if each.turn == target:
+            break
+        yield from replies.withdraw(each.turn, context.stamp)
+    again = yield from ask_again(context, target, reason, words=words)
     return CommandResult(
         "Asking again.", left.recorded + again, left.ended, turn=context.fresh.turn
     )

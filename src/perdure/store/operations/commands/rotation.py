@@ -6,7 +6,7 @@ session.
 """
 
 from perdure.domain.ids import SessionId, TurnId
-from perdure.domain.inbound.commands import Given
+from perdure.domain.inbound.commands import Given, turn_and_words
 from perdure.domain.journal.events import AnyEvent, Recorded
 from perdure.domain.journal.session_events import (
     SessionClosed,
@@ -23,7 +23,7 @@ from perdure.store.operations.sessions.sessions import make_live, open_session
 from perdure.store.operations.turn_context import TurnContext
 from perdure.store.operations.turns import errands
 from perdure.store.operations.turns.session_queue import make_ready
-from perdure.store.statement import Op, one, run
+from perdure.store.statement import Op, exists, one, run
 
 # Finds the session that was left last. The number of the move tells that, whatever the clock said.
 _LEFT_LAST = """
@@ -39,6 +39,10 @@ _NAMED = """
     SELECT id FROM sessions
     WHERE conversation_id = $1 AND kind = '' AND id <> $2 AND (id = $3 OR lower(title) = lower($3))
     ORDER BY active_at DESC LIMIT 1"""
+# Tells whether a turn of this conversation has begun and is over.
+_IS_HERE = """
+    SELECT 1 FROM turns t JOIN sessions s ON s.id = t.session_id
+    WHERE t.id = $1 AND s.conversation_id = $2 AND t.outcome IS NOT NULL AND t.attempts > 0"""
 # Closes a session.
 _CLOSE = "UPDATE sessions SET state = 'closed', closed_at = $1, ready_at = NULL WHERE id = $2"
 # Opens a session again. The new epoch makes any old lease on it stale.
@@ -66,14 +70,18 @@ def new(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 
 def branch(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """Open a session that begins at the head of this one. The turns up to there are shared, not
-    copied."""
+    """Open a session that begins at the head of this one, or at a named turn of this conversation.
+    The turns up to there are shared, not copied."""
+    meant, words = turn_and_words(given.arguments)
+    if meant and not (yield from exists(_IS_HERE, meant, context.conversation)):
+        return CommandResult(f"There is no turn {meant} here that is over.")
     session = SessionId(context.stamp.mint("ses"))
     named = yield from _title_of(context.session)
-    title = given.arguments or (f"{named} (branch)" if named else "")
-    recorded, ended = yield from _leave(context, "branch", session, head=_head(context))
+    title = words or (f"{named} (branch)" if named else "")
+    recorded, ended = yield from _leave(context, "branch", session, head=meant or _head(context))
     recorded += yield from _titled(context, session, title)
-    reply = f"A branch from here.{_stopped(ended)} /resume goes back."
+    place = "that turn" if meant else "here"
+    reply = f"A branch from {place}.{_stopped(ended)} /resume goes back."
     return CommandResult(reply, recorded, ended, session=session)
 
 

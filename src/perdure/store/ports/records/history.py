@@ -1,6 +1,7 @@
 """Implements the reading ports. Each method is one snapshot, except `search`, which first indexes
 what waits."""
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -14,7 +15,7 @@ from perdure.domain.journal.records import (
     ToldTurn,
     TurnView,
 )
-from perdure.domain.journal.transcript import RunningText
+from perdure.domain.journal.transcript import RunningText, TurnVersions
 from perdure.domain.turn.rebuilding import StoredRequest
 from perdure.domain.turn.watching import Move
 from perdure.ports.records.history import (
@@ -40,6 +41,7 @@ from perdure.store.operations.reading import (
     pieces,
     search,
     transcripts,
+    versions,
 )
 from perdure.store.operations.sessions import moves
 from perdure.store.ports.records.audit import StoredAudit
@@ -102,6 +104,9 @@ class StoredArchive:
 
     async def turn(self, turn: TurnId, *, principal: PrincipalId | None) -> TurnView:
         return await self._driver.read(partial(history.turn, turn, scope=principal))
+
+    async def versions(self, turns: Sequence[TurnId]) -> Mapping[TurnId, TurnVersions]:
+        return await self._driver.read(partial(versions.versions, turns))
 
     async def sessions(self, *, principal: PrincipalId | None, page: Page) -> list[SessionView]:
         return await self._driver.read(partial(history.sessions, principal=principal, page=page))

@@ -1,0 +1,72 @@
+// Tells what happened to a message: everything that is stored about its turn.
+
+import * as api from './api.js';
+import { exact } from './exact.js';
+import { html, render } from './ui.js';
+import { whenOf } from './words.js';
+
+const momentOf = (at) => whenOf(at)?.toLocaleString() ?? '';
+
+function rowsOf({ turn, request, conversation, command, reply, refused }) {
+  const rows = [
+    ['Outcome', turn && [turn.outcome ?? turn.state, turn.reason].filter(Boolean).join(': ')],
+    ['Why', turn?.detail || refused],
+    ['Agent', request?.agent],
+    ['Asked', turn && momentOf(turn.queued_at)],
+    ['Begun', turn?.started_at && momentOf(turn.started_at)],
+    ['Over', turn?.settled_at && momentOf(turn.settled_at)],
+    ['Attempts', turn && String(turn.attempts)],
+    ['Command', command && `/${command}`],
+    ['Reply', reply],
+    ['Conversation', conversation],
+    ['Turn', turn?.id],
+  ];
+  return rows.filter(([, words]) => words);
+}
+
+const STEPS = (events) => events.map(({ at, kind, seq }) => html`<li key=${seq}><time>${whenOf(at)?.toLocaleTimeString()}</time> ${kind.replaceAll('_', ' ')}</li>`);
+
+function Explained({ found }) {
+  const { events = [], parts = [] } = found;
+  return html`
+    <dl class="facts">${rowsOf(found).map(([name, words]) => html`<dt>${name}</dt><dd>${exact(String(words))}</dd>`)}</dl>
+    ${events.length ? html`<h3>What happened, in order</h3><ol class="steps">${STEPS(events)}</ol>` : null}
+    ${parts.length ? html`<h3>What was sent</h3><ul class="steps">${parts.map((part) => html`<li>${part.state}${part.receipt ? `, ${part.receipt}` : ''}</li>`)}</ul>` : null}
+    <details class="asked"><summary>Everything that is stored</summary><pre class="tool-text" tabindex="0">${exact(JSON.stringify(found, null, 2))}</pre></details>`;
+}
+
+export async function explain(dialog, turn) {
+  dialog.show('Why', html`<p role="status">Loading…</p>`);
+  try {
+    dialog.show('Why', html`<${Explained} found=${await api.explain(turn)} />`);
+  } catch (failure) {
+    if (failure.status === undefined) throw failure;
+    dialog.show('Why', html`<p class="error" role="alert">${failure.message}</p>`);
+  }
+}
+
+// A dialog of the page, which shows one thing at a time.
+export class Panel {
+  #dialog = document.getElementById('panel');
+  #title = document.getElementById('panel-title');
+  #body = document.getElementById('panel-body');
+
+  constructor() {
+    document.getElementById('close-panel').addEventListener('click', () => this.close());
+    // A click beside the dialog is one on its backdrop.
+    this.#dialog.addEventListener('click', (event) => {
+      if (event.target === this.#dialog) this.close();
+    });
+  }
+
+  show(title, content) {
+    this.#title.textContent = title;
+    render(content, this.#body);
+    if (!this.#dialog.open) this.#dialog.showModal();
+  }
+
+  close() {
+    this.#dialog.close();
+    render(null, this.#body);
+  }
+}
