@@ -198,3 +198,116 @@ async def test_what_the_gateway_knows_of_files_and_refusals_is_said_where_it_mat
     for name in ("Shorten", "New session", "Retry"):
         await expect(badge.get_by_role("button", name=name)).to_be_visible()
     assert chat.errors == []
+
+
+def entry(chat: Chat, title: str) -> Locator:
+    """Return the entry of a conversation in the sidebar."""
+    return chat.page.locator("#conversations li", has_text=title)
+
+
+async def choose(chat: Chat, title: str, what: str) -> None:
+    """Choose something in the menu of an entry."""
+    await entry(chat, title).get_by_role("button", name="Conversation options").click()
+    await chat.page.get_by_role("menuitem", name=what, exact=True).click()
+
+
+@pytest.mark.shared
+async def test_conversations_are_renamed_pinned_put_away_and_deleted(chat: Chat) -> None:
+    await chat.sign_in()
+    page = chat.page
+    for words in ("about apples", "about pears"):
+        await page.get_by_role("button", name="New chat").click()
+        await chat.say(words)
+        await chat.answered(words)
+    group = page.locator("#conversations section")
+    await expect(group.locator("h2")).to_have_text(["Today"])
+
+    await choose(chat, "about apples", "Pin")
+    await expect(group.locator("h2")).to_have_text(["Pinned", "Today"])
+    await expect(group.first.locator("li")).to_have_text(re.compile("about apples"))
+    await choose(chat, "about apples", "Rename")
+    await page.keyboard.type("Fruit")
+    await page.keyboard.press("Enter")
+    await expect(entry(chat, "Fruit")).to_be_visible()
+
+    await choose(chat, "about pears", "Archive")
+    await expect(entry(chat, "about pears")).to_have_count(0)
+    await expect(page.locator("#empty")).to_be_visible()
+    await page.get_by_role("button", name="Archived").click()
+    await expect(entry(chat, "about pears")).to_be_visible()
+    await choose(chat, "about pears", "Unarchive")
+    await page.get_by_role("button", name="Archived").click()
+    await expect(entry(chat, "about pears")).to_be_visible()
+
+    await choose(chat, "about pears", "Delete")
+    await expect(page.get_by_role("dialog")).to_contain_text("stays stored")
+    await page.get_by_role("button", name="Keep it").click()
+    await choose(chat, "about pears", "Delete")
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(entry(chat, "about pears")).to_have_count(0)
+    await page.reload()
+    await expect(entry(chat, "Fruit")).to_be_visible()
+    await expect(entry(chat, "about pears")).to_have_count(0)
+    assert chat.errors == []
+
+
+@pytest.mark.shared
+async def test_unread_and_running_marks_are_live(chat: Chat) -> None:
+    await chat.sign_in()
+    # Nothing is asked for again and again: the list is told what changes.
+    await chat.say("here")
+    await chat.answered("here")
+    asked: list[str] = []
+    chat.page.on("request", lambda request: asked.append(request.url))
+    body = {"text": "demo words=3000 delay_ms=20"}
+    taken = await chat.call("POST", "/api/conversations/elsewhere/messages", body)
+    there = chat.page.locator("#conversations a[title=elsewhere]")
+    await expect(there.locator(".dot")).to_be_visible()
+    await chat.call("POST", f"/api/turns/{taken['turn']}/stop")
+    await expect(there.locator(".unread-mark")).to_be_visible()
+    assert [url for url in asked if "/api/conversations?" in url] == []
+
+    await there.click()
+    await expect(chat.page.locator(".outcome[data-outcome=stopped]")).to_be_visible()
+    await chat.page.locator("#conversations a:not([aria-current])").click()
+    await chat.answered("here")
+    await expect(there.locator(".unread-mark")).to_have_count(0)
+    await chat.page.reload()
+    await chat.answered("here")
+    await expect(there.locator(".unread-mark")).to_have_count(0)
+    assert chat.errors == []
+
+
+@pytest.mark.shared
+async def test_search_jumps_to_a_message_and_sessions_lead_back(chat: Chat) -> None:
+    await chat.sign_in()
+    page = chat.page
+    await chat.say("a needle in the hay")
+    await chat.answered("needle")
+    await page.get_by_role("button", name="New chat").click()
+    await chat.say("something else")
+    await chat.answered("something else")
+
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("needle hay")
+    hits = page.get_by_role("dialog").locator(".hit")
+    await expect(hits).to_have_count(2)
+    await expect(hits.first.locator("mark").first).to_have_text("needle")
+    await hits.last.click()
+    await expect(page.locator(".row.user.found")).to_contain_text("a needle")
+
+    await chat.say("/new")
+    await expect(page.locator(".row.user")).to_have_count(0)
+    await page.get_by_role("button", name="Search").click()
+    await page.keyboard.type("needle")
+    await hits.last.click()
+    dialog = page.get_by_role("dialog", name="Session", exact=True)
+    await expect(dialog.locator(".found")).to_contain_text("needle")
+    await dialog.get_by_role("button", name="Close").click()
+    await page.get_by_role("button", name="Sessions", exact=True).click()
+    listed = page.get_by_role("dialog", name="Sessions of this conversation")
+    await expect(listed).to_contain_text("You are here")
+    await listed.get_by_role("button", name="Go back").click()
+    await chat.answered("needle")
+    assert len(await chat.until_stored_is_shown()) == 2
+    assert chat.errors == []

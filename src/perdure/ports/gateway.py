@@ -17,6 +17,7 @@ from perdure.domain.outcomes import Outcome
 from perdure.domain.people.menu import OfferedTool
 from perdure.domain.turn.watching import Position, Told
 from perdure.ports.people.places import OutgoingMessage, SentMessage
+from perdure.ports.records.history import ConversationView
 from perdure.ports.turns.questions import QuestionReply, QuestionTaken
 
 
@@ -109,6 +110,13 @@ class Watchers(Protocol):
         Requires `is_fresh` only if nothing was awaited since the turn was accepted. Raises
         `Transient` with the code `interrupted` after `close`, if the turn has not ended.
         """
+
+    def lists(self, principal: PrincipalId) -> AsyncGenerator[Sequence[ConversationView], None]:
+        """Tell a person's newest conversations, and then those that change, a moment after they
+        did. After `close` the stream ends where it is."""
+
+    def touched(self, conversation: ConversationId) -> None:
+        """Note that its person has put a conversation to another place in the list, or seen it."""
 
     def close(self) -> None:
         """End all streams. May be called at any time."""

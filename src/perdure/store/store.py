@@ -27,6 +27,7 @@ from perdure.store.ports.records.history import (
     StoredIndex,
 )
 from perdure.store.ports.records.media import StoredMedia
+from perdure.store.ports.records.shelves import StoredShelves
 from perdure.store.ports.records.stickers import StoredStickers
 from perdure.store.ports.turns.budgets import StoredBudgets
 from perdure.store.ports.turns.errands import StoredErrands
@@ -88,6 +89,7 @@ class Store:
         self.principals = StoredPrincipals(driver, mint)
         self.operators = StoredOperators(driver, mint, node)
         self.conversations = StoredConversations(driver)
+        self.shelves = StoredShelves(driver, mint)
         self.archive = StoredArchive(driver)
         self.index = StoredIndex(driver)
         self.diagnostics = StoredDiagnostics(driver)

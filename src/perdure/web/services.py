@@ -13,6 +13,7 @@ from perdure.ports.platform.adapter import HookRequest, HookResponse
 from perdure.ports.records.condition import StoreCondition
 from perdure.ports.records.history import Counts
 from perdure.ports.records.media import MediaLibrary
+from perdure.ports.records.shelves import Shelves
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.servers import ToolServers
 from perdure.web.endpoints import OperatorServices
@@ -38,6 +39,7 @@ class Services(OperatorServices, frozen=True, kw_only=True):
     watchers: Watchers
     condition: StoreCondition
     counts: SharedQuestion[Counts]
+    shelves: Shelves
     media: MediaLibrary
     clock: Clock
     info: NodeInfo

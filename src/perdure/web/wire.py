@@ -70,6 +70,21 @@ class ConversationOut(msgspec.Struct, omit_defaults=True):
     title: str = ""
     resume_reason: str = ""
     linked: str = ""
+    agent: str = ""
+    pinned: bool = False
+    archived: bool = False
+    hidden: bool = False
+    unread: bool = False
+
+
+class ShelfIn(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Says what to do with a conversation in its person's list. What is left out stays as it is.
+    `seen`: everything that is there now was seen."""
+
+    pinned: bool | None = None
+    archived: bool | None = None
+    hidden: bool | None = None
+    seen: bool = False
 
 
 class ConversationsOut(msgspec.Struct):

@@ -173,6 +173,7 @@ def _services(
         watchers=parts.watchers,
         control=node,
         conversations=store.conversations,
+        shelves=store.shelves,
         archive=store.archive,
         diagnostics=store.diagnostics,
         counts=counting(store.diagnostics),

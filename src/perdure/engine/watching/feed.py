@@ -179,9 +179,13 @@ class Feed:
     this process made durable."""
 
     def __init__(self, *observers: Callable[[Recorded], None]) -> None:
-        self._observers = observers
+        self._observers = list(observers)
         self._lines: dict[SessionId, _Line] = {}
         self._by_conversation: dict[ConversationId, set[Subscription]] = {}
+
+    def observe(self, observer: Callable[[Recorded], None]) -> None:
+        """Call this too with every event that this process makes durable."""
+        self._observers.append(observer)
 
     def subscribe(
         self, session: SessionId, *conversations: ConversationId, looks_on: bool = False

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Final
 
 from perdure.domain.errors import NotFound, Transient
-from perdure.domain.ids import CallId, ConversationId, MessageId, SessionId, TurnId
+from perdure.domain.ids import CallId, ConversationId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.updates import Accepted
 from perdure.domain.journal.events import (
     AssistantSaid,
@@ -41,8 +41,9 @@ from perdure.domain.turn.watching import (
     told_of,
 )
 from perdure.engine.watching.feed import Feed, FeedItem, Published, Subscription
+from perdure.engine.watching.lists import LiveLists
 from perdure.ports.gateway import Ended, Grown
-from perdure.ports.records.history import Archive, Conversations, Snapshot
+from perdure.ports.records.history import Archive, Conversations, ConversationView, Snapshot
 
 JOURNAL_PAGE = 500
 MOVES_PAGE = 100
@@ -71,12 +72,23 @@ class LiveWatchers:
         self._archive = archive
         self._open: set[Subscription] = set()
         self._is_closed = False
+        self._lists = LiveLists(conversations, is_shared=is_shared)
+        feed.observe(self._lists.observe)
 
     def close(self) -> None:
         """End the streams of all watchers."""
         self._is_closed = True
+        self._lists.close()
         for subscription in self._open:
             subscription.nudge()
+
+    def lists(self, principal: PrincipalId) -> AsyncGenerator[Sequence[ConversationView], None]:
+        """Tell the person's newest conversations, and then those that change."""
+        return self._lists.of(principal)
+
+    def touched(self, conversation: ConversationId) -> None:
+        """Note that a conversation was put to another place in a list."""
+        self._lists.touch(conversation)
 
     @contextmanager
     def _subscribed(

@@ -1,6 +1,7 @@
 """Defines the ports that read what is stored."""
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Final, Protocol
 
 import msgspec
@@ -38,7 +39,7 @@ PAGE_BYTES: Final = 1024 * 1024
 class ConversationView(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a conversation. If it is linked to another one (`linked`), everything but its id,
     name, address and last activity is taken from that one. `agent` is the agent that was chosen
-    there, or empty."""
+    there, or empty. `is_unread`: an answer has come since its person saw it last."""
 
     id: ConversationId
     name: str
@@ -51,6 +52,10 @@ class ConversationView(msgspec.Struct, frozen=True, kw_only=True):
     linked: ConversationId | None = None
     linked_name: str = ""
     agent: str = ""
+    is_pinned: bool = False
+    is_archived: bool = False
+    is_hidden: bool = False
+    is_unread: bool = False
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +72,15 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     def said(self) -> tuple[MessageId, ...]:
         """Return the messages of the turn at work that are final already."""
         return tuple(each.message for each in self.opened if isinstance(each, AssistantSaid))
+
+
+class Shelf(StrEnum):
+    """Names a list of conversations: those in sight, the pinned ones of these, or those that were
+    put away. Hidden ones are in no list."""
+
+    SHOWN = "shown"
+    PINNED = "pinned"
+    ARCHIVED = "archived"
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,8 +184,10 @@ class Conversations(Protocol):
     ) -> list[Move]:
         """Return the moves to the generations after `after`, up to `upto`, in order."""
 
-    async def recent(self, *, principal: PrincipalId, page: Page) -> list[ConversationView]:
-        """Return a page of the principal's conversations, the last active first."""
+    async def recent(
+        self, *, principal: PrincipalId, page: Page, shelf: Shelf = Shelf.SHOWN
+    ) -> list[ConversationView]:
+        """Return a page of the principal's conversations on this shelf, the last active first."""
 
     async def chain(
         self, head: TurnId, *, limit: int, until: TurnId | None = None
@@ -217,6 +233,12 @@ class Archive(Protocol):
 
     async def sessions(self, *, principal: PrincipalId | None, page: Page) -> list[SessionView]:
         """Return a page of the sessions, newest first."""
+
+    async def sessions_of(
+        self, conversation: ConversationId, *, limit: int, after: int | None = None
+    ) -> list[SessionView]:
+        """Return sessions in which people talked in a conversation, the last opened first: the
+        newest, or the newest that were opened before the instant `after`."""
 
     async def session(self, session: SessionId, *, principal: PrincipalId | None) -> SessionView:
         """Return a session."""

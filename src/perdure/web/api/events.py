@@ -1,5 +1,6 @@
 """Streams a conversation as server-sent events. A client resumes with `Last-Event-ID`."""
 
+from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from typing import Final
 
@@ -10,8 +11,9 @@ from aiohttp import web
 from perdure.domain.errors import PerdureError
 from perdure.domain.turn.endings import Audience
 from perdure.domain.turn.watching import NAMES, News, Position, Told, position
+from perdure.ports.records.history import ConversationView
 from perdure.web.access import PRINCIPAL
-from perdure.web.api.native import find
+from perdure.web.api.native import conversation_out, find
 from perdure.web.audiences import as_told, audience_of
 from perdure.web.http.outlet import Outlet
 from perdure.web.services import Services
@@ -36,6 +38,12 @@ def frame(at: Position, news: News) -> bytes:
         NAMES[type(news)].encode(),
         _encoder.encode(news),
     )
+
+
+def list_frame(views: Sequence[ConversationView]) -> bytes:
+    """Encode conversations that have changed as a server-sent event."""
+    shown = [conversation_out(view) for view in views]
+    return b"event: conversations\ndata: %s\n\n" % _encoder.encode({"conversations": shown})
 
 
 class Frames:
@@ -72,7 +80,26 @@ class EventsApi:
         self._frames = Frames()
 
     def routes(self) -> list[web.RouteDef]:
-        return [web.get("/api/conversations/{name}/events", self.events)]
+        return [
+            web.get("/api/conversations/{name}/events", self.events),
+            web.get("/api/events", self.lists),
+        ]
+
+    async def lists(self, request: web.Request) -> web.StreamResponse:
+        """Send the caller's newest conversations and then those that change, until the client
+        disconnects. The first piece after each connection is the whole first page of the list."""
+        by = request[PRINCIPAL]
+        response = web.StreamResponse(headers=SSE_HEADERS)
+        await response.prepare(request)
+        outlet = Outlet(request)
+        with suppress(ConnectionResetError):
+            async with aclosing(self._services.watchers.lists(by.id)) as stream:
+                try:
+                    async for views in stream:
+                        await outlet.write(list_frame(views) if views else KEEP_ALIVE)
+                except PerdureError as error:
+                    log.debug("events ended", path=request.path, error=error.message)
+        return response
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Send a conversation's events from the client's last id on, until the client

@@ -26,8 +26,9 @@ from perdure.domain.kinds import UpdateKind
 from perdure.domain.reading.pictures import BYTES_MAX, needs_fitting
 from perdure.domain.text import storable
 from perdure.ports.people.principals import Principal
-from perdure.ports.records.history import PAGE_BYTES, ConversationView, Snapshot
+from perdure.ports.records.history import PAGE_BYTES, ConversationView, Shelf, Snapshot
 from perdure.ports.records.media import Media
+from perdure.ports.records.shelves import Shelving
 from perdure.web import wire
 from perdure.web.audiences import as_told, audience_of
 from perdure.web.endpoints import (
@@ -99,6 +100,11 @@ def conversation_out(view: ConversationView) -> wire.ConversationOut:
         title=view.title,
         resume_reason=standing.resume_reason,
         linked=view.linked_name,
+        agent=view.agent,
+        pinned=view.is_pinned,
+        archived=view.is_archived,
+        hidden=view.is_hidden,
+        unread=view.is_unread,
     )
 
 
@@ -191,11 +197,20 @@ async def _is_unfit(services: Services, media: Media) -> bool:
 
 @endpoint("GET", "/api/conversations", "List your conversations, newest first")
 async def conversations(
-    services: OperatorServices, by: Principal, *, limit: PageLimit = 50, cursor: str | None = None
+    services: OperatorServices,
+    by: Principal,
+    *,
+    limit: PageLimit = 50,
+    cursor: str | None = None,
+    shelf: str | None = None,
 ) -> wire.ConversationsOut:
-    """List the caller's conversations."""
+    """List the caller's conversations: those in sight, or those on the named shelf."""
     asked = page_of(cursor, limit)
-    views = await services.conversations.recent(principal=by.id, page=asked)
+    if shelf is not None and shelf not in set(Shelf):
+        raise Rejected("the shelf must be shown, pinned or archived", code="invalid_query")
+    views = await services.conversations.recent(
+        principal=by.id, page=asked, shelf=Shelf(shelf or Shelf.SHOWN)
+    )
     return wire.ConversationsOut(
         conversations=[conversation_out(view) for view in views],
         next=next_of(views, asked, lambda each: (each.at, each.id)),
@@ -225,6 +240,22 @@ async def conversation(
     services: OperatorServices, by: Principal, name: str
 ) -> wire.ConversationOut:
     """Return one conversation."""
+    return conversation_out((await find(services, by, name)).view)
+
+
+@endpoint("PATCH", "/api/conversations/{name}", "Pin, put away, hide or see a conversation")
+async def shelve(
+    services: Services, by: Principal, name: str, *, body: wire.ShelfIn
+) -> wire.ConversationOut:
+    """Put a conversation to another place in its person's list. Nothing that was said changes."""
+    view = (await find(services, by, name)).view
+    if view.principal != by.id:
+        raise Rejected("only its person orders a conversation", code="forbidden")
+    wish = Shelving(
+        pinned=body.pinned, archived=body.archived, hidden=body.hidden, is_seen=body.seen
+    )
+    await services.shelves.shelve(view.id, wish)
+    services.watchers.touched(view.id)
     return conversation_out((await find(services, by, name)).view)
 
 

@@ -13,6 +13,7 @@ from perdure.domain.journal.records import SessionView, ToldTurn
 from perdure.domain.journal.transcript import entries_of_session
 from perdure.ports.people.principals import Principal
 from perdure.web import wire
+from perdure.web.api.native import find
 from perdure.web.audiences import as_told, audience_of, event_as_told, explanation_as_told
 from perdure.web.endpoints import (
     WANTED,
@@ -37,12 +38,30 @@ def event_out(recorded: Recorded) -> wire.EventOut:
 
 @endpoint("GET", "/api/sessions", "List sessions, closed ones too, newest first")
 async def sessions(
-    services: OperatorServices, by: Principal, *, limit: PageLimit = 50, cursor: str | None = None
+    services: OperatorServices,
+    by: Principal,
+    *,
+    limit: PageLimit = 50,
+    cursor: str | None = None,
+    conversation: str | None = None,
 ) -> wire.SessionsOut:
-    """List sessions that the caller may see."""
+    """List sessions that the caller may see, or those of one of their conversations."""
+    if conversation is not None:
+        return await _sessions_of(services, by, conversation, limit=limit, cursor=cursor)
     asked = page_of(cursor, limit)
     views = await services.archive.sessions(principal=by.scope, page=asked)
     more = next_of(views, asked, lambda each: (each.active_at, each.id))
+    return wire.SessionsOut(sessions=views, next=more)
+
+
+async def _sessions_of(
+    services: OperatorServices, by: Principal, name: str, *, limit: int, cursor: str | None
+) -> wire.SessionsOut:
+    """List the sessions of a conversation of the caller, the last opened first."""
+    found = (await find(services, by, name)).view
+    after = None if cursor is None else moment_of(cursor)
+    views = await services.archive.sessions_of(found.linked or found.id, limit=limit, after=after)
+    more = str(views[-1].opened_at) if len(views) == limit else None
     return wire.SessionsOut(sessions=views, next=more)
 
 

@@ -65,7 +65,11 @@ const query = (values) => {
   return set.length ? `?${new URLSearchParams(set)}` : '';
 };
 
-export const conversations = (cursor) => answer('GET', `api/conversations${query({ limit: 50, cursor })}`);
+export const conversations = (cursor, shelf) => answer('GET', `api/conversations${query({ limit: 50, cursor, shelf })}`);
+
+export const shelve = (name, wish) => answer('PATCH', `api/conversations/${encodeURIComponent(name)}`, { json: wish });
+
+export const listEvents = (signal) => request('GET', 'api/events', { headers: { Accept: 'text/event-stream' }, signal });
 
 export const transcript = (name, { limit, before, notices }) =>
   answer('GET', conversation(name, `transcript${query({ limit, before, notices })}`));
@@ -82,7 +86,9 @@ export const explain = (id) => answer('GET', `api/explain/${encodeURIComponent(i
 
 export const search = (q, cursor) => answer('GET', `api/search${query({ q, limit: 20, cursor })}`);
 
-export const sessions = (cursor) => answer('GET', `api/sessions${query({ limit: 200, cursor })}`);
+export const sessions = (name) => answer('GET', `api/sessions${query({ limit: 100, conversation: name })}`);
+
+export const sessionTranscript = (id, cursor) => answer('GET', `api/sessions/${encodeURIComponent(id)}/transcript${query({ limit: 500, cursor })}`);
 
 export const stop = (id) => answer('POST', `api/turns/${encodeURIComponent(id)}/stop`);
 

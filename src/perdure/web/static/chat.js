@@ -11,17 +11,21 @@ import { Outbox, newId } from './outbox.js';
 import { Permissions } from './permissions.js';
 import { isActive, rowsOf } from './rows.js';
 import { Scroller } from './scroll.js';
+import { Search } from './search.js';
+import { Session, Sessions } from './sessions.js';
 import { Sidebar } from './sidebar.js';
 import * as signin from './signin.js';
 import { Span, partOf } from './span.js';
+import { html } from './ui.js';
 import { Panel, explain } from './why.js';
 import { whenOf } from './words.js';
 
-const LIST_EVERY_MS = 15_000;
 const CALM_MS = 700;
 const OPEN_MAX = 20;
 const SKEW_MS = 60_000;
 const LATER_PX = 400;
+const FOUND_MS = 2500;
+const SEARCHED_MAX = 1000;
 
 const element = (id) => document.getElementById(id);
 const opened = new Map();
@@ -31,7 +35,7 @@ let isDrawDue = false;
 let lostSince = null;
 
 const outbox = new Outbox({ post: api.post, taken, changed: redraw });
-const sidebar = new Sidebar({ create: startNew, refused: signIn });
+const sidebar = new Sidebar({ create: startNew, refused: signIn, acts: { rename, put, remove }, changed: listed });
 const span = new Span();
 const scroller = new Scroller({ top: showEarlier, bottom: showLater, followed });
 const composer = new Composer({ submit: send, up: editLast });
@@ -107,7 +111,7 @@ function present(draft) {
   current.open();
   scroller.follow();
   sidebar.toggle(false);
-  redraw();
+  listed();
 }
 
 function send(text, attachments) {
@@ -152,7 +156,6 @@ function taken(item, answer) {
     // Its place in the transcript may have been read before this acknowledgement came.
     if (answer.command || conversation.transcript.find(answer.message)) conversation.read();
   }
-  refreshList();
   redraw();
 }
 
@@ -253,7 +256,6 @@ function changed(conversation, kind) {
     if (lostSince !== null) setTimeout(redraw, CALM_MS);
     if (current.connection === 'open') outbox.wake();
   }
-  if (kind === 'state' || kind === 'outcome') refreshList();
   redraw();
 }
 
@@ -335,21 +337,109 @@ function drawHead(name) {
   connection.classList.toggle('failed', !isLost && Boolean(current.problem));
 }
 
-let isListing = false;
-
-async function refreshList() {
-  if (isListing || element('app').hidden) return;
-  isListing = true;
-  // Events come in bursts; one look at the list serves them all.
-  await new Promise((resolve) => setTimeout(resolve, 250));
-  isListing = false;
-  await sidebar.refresh();
+// What is looked at is not unread.
+function listed() {
+  const row = current && sidebar.find(current.name);
+  if (row?.unread && !document.hidden) api.shelve(row.name, { seen: true }).catch(() => {});
   redraw();
+}
+
+// What a menu of the sidebar offers. Why something could not be done is said below the text box.
+async function attempt(act) {
+  try {
+    await act();
+    composer.fail(null);
+  } catch (failure) {
+    if (failure.status === undefined) throw failure;
+    composer.fail(failure.message);
+  }
+}
+
+function rename(name, title) {
+  attempt(() => api.post(name, { text: `/title ${title}`, id: newId() }));
+}
+
+function put(name, wish) {
+  attempt(async () => {
+    await api.shelve(name, wish);
+    if (wish.archived && name === current?.name) startNew();
+  });
+}
+
+function remove(name) {
+  const dialog = element('remove');
+  const [no, yes] = dialog.querySelectorAll('button');
+  element('remove-error').textContent = '';
+  no.onclick = () => dialog.close();
+  yes.onclick = async () => {
+    yes.disabled = true;
+    try {
+      await api.post(name, { text: '/reset', id: newId() });
+      await api.shelve(name, { hidden: true });
+      dialog.close();
+      opened.delete(name);
+      sidebar.gone(name);
+      if (name === current?.name) startNew();
+    } catch (failure) {
+      if (failure.status === undefined) throw failure;
+      element('remove-error').textContent = failure.message;
+    }
+    yes.disabled = false;
+  };
+  dialog.showModal();
+}
+
+function openSearch() {
+  panel.show('Search', html`<${Search} titleOf=${(name) => sidebar.titleOf(name)} go=${goTo} />`);
+}
+
+function goTo({ conversation, message, session }) {
+  panel.close();
+  history.pushState(null, '', `#c=${encodeURIComponent(conversation)}`);
+  routed();
+  jump(current, message, session);
+}
+
+// Shows a message: in its place, or, where it does not stand any more, in its session.
+async function jump(conversation, message, session) {
+  const { transcript } = conversation;
+  await conversation.loaded();
+  while (conversation === current && !transcript.find(message) && !transcript.isWhole && session === transcript.session) {
+    if (!(await conversation.older(SEARCHED_MAX))) break;
+  }
+  if (conversation !== current) return;
+  if (!transcript.find(message)) {
+    readSession(session, message);
+    return;
+  }
+  scroller.leave();
+  span.around(transcript.entries, message);
+  draw();
+  const row = element('log').querySelector(`[data-key="${CSS.escape(message)}"]`);
+  row?.scrollIntoView({ block: 'center' });
+  row?.classList.add('found');
+  setTimeout(() => row?.classList.remove('found'), FOUND_MS);
+}
+
+function resume(session) {
+  panel.close();
+  send(`/resume ${session}`, []);
+  composer.focus();
+}
+
+function readSession(id, message = null) {
+  panel.show('Session', html`<${Session} key=${id} id=${id} message=${message} resume=${resume} />`);
+}
+
+function openSessions() {
+  const content = current.isNew ? html`<p>This chat has no sessions yet.</p>` : html`<${Sessions} name=${current.name} resume=${resume} read=${readSession} />`;
+  panel.show('Sessions of this conversation', content);
 }
 
 function signIn() {
   if (signin.isShown()) return;
   current?.close();
+  sidebar.close();
   signin.show(api.token() ? 'The gateway did not accept the token. It may have been changed.' : '');
 }
 
@@ -359,7 +449,7 @@ async function enter() {
     return;
   }
   try {
-    sidebar.show(await api.conversations(null));
+    await sidebar.load();
   } catch (failure) {
     if (failure.status === 401) {
       api.forgetToken();
@@ -386,6 +476,7 @@ function begin() {
     () => {},
   );
   if (current) current.open();
+  sidebar.run();
   routed();
   outbox.wake();
   composer.focus();
@@ -403,11 +494,17 @@ function routed() {
 function nudge() {
   if (document.hidden || element('app').hidden) return;
   current?.nudge();
+  sidebar.nudge();
   outbox.wake();
-  refreshList();
+  listed();
 }
 
 function keyed(event) {
+  if (event.key === 'k' && (event.ctrlKey || event.metaKey) && !element('app').hidden && !document.querySelector('dialog[open]')) {
+    event.preventDefault();
+    openSearch();
+    return;
+  }
   if (event.defaultPrevented || event.isComposing || element('app').hidden || document.querySelector('dialog[open]')) return;
   if (event.key === 'Escape' && isActive(current?.transcript ?? {}) && !composer.isEditing) stop();
 }
@@ -424,9 +521,8 @@ addEventListener('hashchange', () => {
 addEventListener('online', nudge);
 addEventListener('offline', redraw);
 document.addEventListener('visibilitychange', nudge);
-setInterval(() => {
-  if (!document.hidden) refreshList();
-}, LIST_EVERY_MS);
+element('search').addEventListener('click', openSearch);
+element('open-sessions').addEventListener('click', openSessions);
 
 const given = signin.takeGiven();
 if (given === null) enter();

@@ -8,6 +8,7 @@ import { PAGE, Transcript, isLocal } from './transcript.js';
 
 const RELOAD_WAIT_MS = 40;
 const BUSY_WAIT_MS = 2000;
+const LOADING_TRIES = 250;
 
 export class Conversation {
   transcript = new Transcript();
@@ -63,21 +64,32 @@ export class Conversation {
     this.#reload ??= this.#reading();
   }
 
-  async older() {
+  // Until the newest page was read.
+  async loaded() {
+    while (!this.transcript.isLoaded && this.#reload) await this.#reload;
+    for (let tries = 0; !this.transcript.isLoaded && tries < LOADING_TRIES; tries += 1) {
+      await new Promise((resolve) => setTimeout(resolve, RELOAD_WAIT_MS));
+    }
+  }
+
+  // Reads what stands before what is known. False: nothing came of it.
+  async older(limit = PAGE) {
     const { transcript } = this;
     // Only stored messages are places in the transcript; one still being written is not.
     const first = transcript.entries.find((entry) => entry.isFull && !isLocal(entry));
-    if (this.isLoadingOlder || transcript.isWhole || !transcript.isLoaded || !first) return;
+    if (this.isLoadingOlder || transcript.isWhole || !transcript.isLoaded || !first) return false;
     this.isLoadingOlder = true;
     this.#changed('older');
     try {
       const since = transcript.tick;
-      const page = await api.transcript(this.name, { limit: PAGE, before: first.id, notices: true });
+      const page = await api.transcript(this.name, { limit, before: first.id, notices: true });
       const asked = await this.#asked.in(page.messages);
       transcript.prepend(page);
       this.#tell(asked, since);
+      return page.messages.length > 0;
     } catch (failure) {
       this.#fail(failure);
+      return false;
     } finally {
       this.isLoadingOlder = false;
       this.#changed('older');

@@ -1,37 +1,110 @@
-// The list of conversations: the gateway's, and those that exist only here until their first
-// message is taken.
+// The list of conversations: the gateway's, as it is told of them live, and those that exist only
+// here until their first message is taken.
 
 import * as api from './api.js';
-import { make } from './elements.js';
+import { grouped, merged } from './groups.js';
+import { Menu } from './menu.js';
+import { EventStream } from './sse.js';
 import * as storage from './storage.js';
-import { shortTime } from './words.js';
+import { html, render, useLayoutEffect, useRef } from './ui.js';
+import { GROUPS, plainTitle, shortTime } from './words.js';
 
 const TITLES = 'perdure.titles';
 const TITLES_MAX = 200;
+
+function Rename({ name, title, save, cancel }) {
+  const field = useRef(null);
+  useLayoutEffect(() => field.current.select(), []);
+  const keyed = (event) => {
+    if (event.isComposing) return;
+    if (event.key === 'Escape') {
+      event.stopPropagation();
+      event.preventDefault();
+      cancel();
+    } else if (event.key === 'Enter') save(name, field.current.value);
+  };
+  return html`<input class="rename" ref=${field} value=${title} aria-label="New name" maxlength="100" dir="auto" onKeyDown=${keyed} onBlur=${cancel} />`;
+}
+
+function Mark({ state, queued, unread, at }) {
+  if (state === 'waiting') return html`<span class="waits">asks you</span>`;
+  if (state && state !== 'idle' && state !== 'suspended') {
+    return html`<span class="dot"><span class="visually-hidden">${queued ? `${state}, ${queued} queued` : state}</span></span>`;
+  }
+  if (unread) return html`<span class="unread-mark"><span class="visually-hidden">unread</span></span>`;
+  return at ? html`<span class="when">${shortTime(at)}</span>` : null;
+}
+
+function Entry({ row, title, isCurrent, isRenaming, acts, isLocal }) {
+  const { name, pinned, archived, unread } = row;
+  const items = [
+    { label: 'Rename', act: () => acts.rename(name) },
+    { label: archived ? 'Unarchive' : 'Archive', act: () => acts.put(name, { archived: !archived }) },
+    { label: pinned ? 'Unpin' : 'Pin', act: () => acts.put(name, { pinned: !pinned }) },
+    { label: 'Delete', act: () => acts.remove(name), isDangerous: true },
+  ];
+  return html`<li class=${unread && !isCurrent ? 'unread' : ''}>
+    ${isRenaming
+      ? html`<${Rename} name=${name} title=${title} save=${acts.save} cancel=${acts.unname} />`
+      : html`<a href=${`#c=${encodeURIComponent(name)}`} title=${name} aria-current=${isCurrent ? 'page' : null}>
+          <span class="conversation-title" dir="auto">${title}</span><${Mark} ...${row} unread=${unread && !isCurrent} />
+        </a>
+        ${isLocal ? null : html`<${Menu} label="Conversation options" items=${items} />`}`}
+  </li>`;
+}
+
+function List({ groups, ...shared }) {
+  const { titleOf, current, renaming, acts, local } = shared;
+  return groups.map(([group, rows]) => html`<section key=${group}>
+    <h2>${GROUPS[group] ?? group}</h2>
+    <ul>${rows.map((row) => html`<${Entry} key=${row.name} row=${row} title=${titleOf(row.name)} isCurrent=${row.name === current} isRenaming=${row.name === renaming} acts=${acts} isLocal=${local.has(row.name)} />`)}</ul>
+  </section>`);
+}
 
 export class Sidebar {
   #root = document.getElementById('sidebar');
   #list = document.getElementById('conversations');
   #more = document.getElementById('more-conversations');
+  #shelf = document.getElementById('show-archived');
   #error = document.getElementById('sidebar-error');
   #opener = document.getElementById('open-sidebar');
   #backdrop = document.getElementById('backdrop');
   #narrow = matchMedia('(max-width: 760px)');
   #titles = storage.readJson(TITLES, {});
   #known = [];
+  #archived = null;
   #next = null;
-  #shown = '';
-  #drawnWith = [null, []];
-  #isMoreShown = false;
-  #refused;
+  #current = null;
+  #local = new Set();
+  #renaming = null;
+  #acts;
+  #changed;
+  #stream;
 
-  constructor({ create, refused }) {
-    this.#refused = refused;
+  // acts: rename(name, title), put(name, wish) and remove(name) do what a menu offers. changed(rows)
+  // is called with conversations that are told anew.
+  constructor({ create, refused, acts, changed }) {
+    this.#changed = changed;
+    this.#acts = {
+      ...acts,
+      rename: (name) => this.#name(name),
+      unname: () => this.#name(null),
+      save: (name, title) => {
+        this.#name(null);
+        if (title.trim() && title.trim() !== this.titleOf(name)) acts.rename(name, title.trim());
+      },
+    };
+    this.#stream = new EventStream({
+      open: (_, signal) => api.listEvents(signal),
+      received: (_, { conversations }) => this.#told(conversations),
+      changed: (state) => state === 'refused' && refused(),
+    });
     document.getElementById('new-chat').addEventListener('click', create);
     this.#opener.addEventListener('click', () => this.toggle(true));
     document.getElementById('close-sidebar').addEventListener('click', () => this.toggle(false));
     this.#backdrop.addEventListener('click', () => this.toggle(false));
     this.#more.addEventListener('click', () => this.#showMore());
+    this.#shelf.addEventListener('click', () => this.#toggleShelf());
     this.#narrow.addEventListener('change', () => this.toggle(false));
     document.addEventListener('keydown', (event) => {
       if (event.key !== 'Escape' || this.#opener.getAttribute('aria-expanded') !== 'true') return;
@@ -52,17 +125,34 @@ export class Sidebar {
     else if (isDrawer && wasOpen) this.#opener.focus();
   }
 
+  // Hears of changes from now on.
+  run() {
+    this.#stream.run();
+  }
+
+  close() {
+    this.#stream.close();
+  }
+
+  nudge() {
+    this.#stream.nudge();
+  }
+
   get newest() {
     return this.#known[0]?.name ?? null;
   }
 
   has(name) {
-    return this.#known.some((row) => row.name === name);
+    return this.find(name) !== undefined;
+  }
+
+  find(name) {
+    return this.#known.find((row) => row.name === name) ?? this.#archived?.find((row) => row.name === name);
   }
 
   titleOf(name) {
-    const title = this.#known.find((row) => row.name === name)?.title || this.#titles[name];
-    return title || (/^chat-/.test(name) ? 'Untitled chat' : name);
+    const title = this.find(name)?.title || this.#titles[name];
+    return plainTitle(title) || (/^chat-/.test(name) ? 'Untitled chat' : name);
   }
 
   // The gateway's title; empty while it has none.
@@ -79,36 +169,55 @@ export class Sidebar {
     storage.writeJson(TITLES, this.#titles);
   }
 
-  // The newest page of the gateway's list.
-  show(page) {
-    const names = new Set(page.conversations.map((row) => row.name));
-    const rest = this.#isMoreShown ? this.#known.filter((row) => !names.has(row.name)) : [];
-    this.#known = [...page.conversations, ...rest];
-    if (!this.#isMoreShown) this.#next = page.next ?? null;
+  // The newest page of the gateway's list, with what is pinned further down.
+  async load() {
+    const [page, pinned] = await Promise.all([api.conversations(null), api.conversations(null, 'pinned')]);
+    this.#known = merged(page.conversations, pinned.conversations);
+    this.#next = page.next ?? null;
     this.#fail(null);
   }
 
-  async refresh() {
-    try {
-      this.show(await api.conversations(null));
-    } catch (failure) {
-      // The header already says when the gateway is away.
-      if (failure.status === 401) this.#refused();
-      else if (failure.status) this.#fail(failure.message);
+  gone(name) {
+    this.#known = this.#known.filter((row) => row.name !== name);
+    this.#archived = this.#archived?.filter((row) => row.name !== name) ?? null;
+    this.#draw();
+  }
+
+  #told(rows) {
+    this.#known = merged(this.#known, rows).filter(({ archived, hidden }) => !archived && !hidden);
+    if (this.#archived) {
+      const names = new Set(rows.map(({ name }) => name));
+      this.#archived = merged(this.#archived.filter(({ name }) => !names.has(name)), rows.filter(({ archived, hidden }) => archived && !hidden));
     }
+    this.#draw();
+    this.#changed(rows);
+  }
+
+  // Drawn a moment later: a field that is taken away loses the focus while it is drawn.
+  #name(name) {
+    this.#renaming = name;
+    queueMicrotask(() => this.#draw());
   }
 
   async #showMore() {
     try {
       const page = await api.conversations(this.#next);
-      const names = new Set(this.#known.map((row) => row.name));
-      this.#known = [...this.#known, ...page.conversations.filter((row) => !names.has(row.name))];
+      this.#known = merged(this.#known, page.conversations);
       this.#next = page.next ?? null;
-      this.#isMoreShown = true;
-      this.draw(...this.#drawnWith);
+      this.#draw();
     } catch (failure) {
       this.#fail(failure.message);
     }
+  }
+
+  async #toggleShelf() {
+    try {
+      this.#archived = this.#archived ? null : (await api.conversations(null, 'archived')).conversations;
+      this.#fail(null);
+    } catch (failure) {
+      this.#fail(failure.message);
+    }
+    this.#draw();
   }
 
   #fail(message) {
@@ -118,28 +227,17 @@ export class Sidebar {
 
   // local: names of conversations that this page knows of; the gateway may not.
   draw(current, local) {
-    this.#drawnWith = [current, local];
-    const unknown = [...local].filter((name) => !this.has(name));
-    const rows = [...unknown.map((name) => ({ name, state: 'idle' })), ...this.#known];
-    this.#more.hidden = !this.#next;
-    // Drawn only when something changed: a redraw would take the keyboard's focus with it.
-    const shown = JSON.stringify(rows.map((row) => [row.name, row.state, row.queued, row.at, this.titleOf(row.name), row.name === current]));
-    if (shown === this.#shown) return;
-    this.#shown = shown;
-    this.#list.replaceChildren(...rows.map((row) => this.#row(row, row.name === current)));
+    this.#current = current;
+    this.#local = new Set([...local].filter((name) => !this.has(name)));
+    this.#draw();
   }
 
-  #row({ name, state, at, queued }, isCurrent) {
-    const link = make('a', '', make('span', 'conversation-title', this.titleOf(name)));
-    link.href = `#c=${encodeURIComponent(name)}`;
-    link.title = name;
-    if (isCurrent) link.setAttribute('aria-current', 'page');
-    const isBusy = state && state !== 'idle' && state !== 'suspended';
-    if (state === 'waiting') link.append(make('span', 'waits', 'asks you'));
-    else if (isBusy) {
-      const dot = make('span', 'dot', make('span', 'visually-hidden', queued ? `${state}, ${queued} queued` : state));
-      link.append(dot);
-    } else if (at) link.append(make('span', 'when', shortTime(at)));
-    return make('li', '', link);
+  #draw() {
+    this.#more.hidden = !this.#next || Boolean(this.#archived);
+    this.#shelf.setAttribute('aria-pressed', String(Boolean(this.#archived)));
+    const shown = this.#archived ?? [...[...this.#local].map((name) => ({ name, state: 'idle' })), ...this.#known];
+    const groups = this.#archived ? [['archived', shown]] : grouped(shown, Date.now());
+    const shared = { current: this.#current, renaming: this.#renaming, acts: this.#acts, local: this.#local, titleOf: (name) => this.titleOf(name) };
+    render(html`<${List} groups=${groups} ...${shared} />`, this.#list);
   }
 }

@@ -61,8 +61,9 @@ export class Panel {
 
   show(title, content) {
     this.#title.textContent = title;
-    render(content, this.#body);
+    // What is shown may take the focus, which a dialog gives to its first button.
     if (!this.#dialog.open) this.#dialog.showModal();
+    render(content, this.#body);
   }
 
   close() {

@@ -66,6 +66,13 @@ export function leftOutWords(what) {
   return `${subject} left out of later requests: the model’s server refused it. `;
 }
 
+export const GROUPS = { pinned: 'Pinned', today: 'Today', yesterday: 'Yesterday', week: 'Last 7 days', month: 'Last 30 days', older: 'Older', archived: 'Archived' };
+
+// A title without the signs of markdown, which models like to put there.
+export function plainTitle(title) {
+  return (title ?? '').replace(/^\s*#{1,6}\s+/, '').replace(/(\*\*|__|`)(.+?)\1/g, '$2').replace(/\[([^\]]+)\]\([^)]*\)/g, '$1').trim();
+}
+
 export const TOOL_STATES = {
   started: 'running', finished: 'done', failed: 'failed', refused: 'not run', unknown: 'effect unknown', happened: 'has happened', not_happened: 'has not happened',
 };

@@ -20,12 +20,13 @@ from perdure.domain.journal.events import (
     TurnQueued,
 )
 from perdure.domain.journal.session_events import CommandTaken
+from perdure.domain.journal.spoken import said_in
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn.turn import State
 from perdure.store.operations import journal
 from perdure.store.operations.commands.command_result import end, started
-from perdure.store.operations.commands.heads import ask_again, said_in
+from perdure.store.operations.commands.heads import ask_again
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.reading import search
 from perdure.store.operations.turn_context import TurnContext

@@ -8,21 +8,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from perdure.domain.content.forwards import ForwardedText, one_below_the_other
+from perdure.domain.content.forwards import ForwardedText
 from perdure.domain.ids import MessageId, TurnId
 from perdure.domain.inbound.commands import COMMANDS, COUNT_MAX, Given, turn_and_words
 from perdure.domain.journal.attachments import as_fetched, asked_again, places_of
 from perdure.domain.journal.events import (
     AnyEvent,
     Attachment,
-    MessageJoined,
     Recorded,
-    SteerTaken,
     ToolFinished,
-    TurnAmended,
     TurnQueued,
 )
 from perdure.domain.journal.session_events import HeadMoved
+from perdure.domain.journal.spoken import said_in, spoken_events
 from perdure.domain.kinds import UNASKED, TurnKind
 from perdure.domain.tools.callers import results_in
 from perdure.store.operations import journal
@@ -233,27 +231,8 @@ def _results_again(turn: list[Recorded], again: TurnId) -> list[ToolFinished]:
 def _brought_in(turn: list[Recorded]) -> tuple[Attachment, ...]:
     """Return the files of a turn as they were fetched. Lost files are tried once more."""
     places = places_of(turn)
-    brought = [each for spoken in spoken_in(turn) for each in as_fetched(spoken, places)]
+    brought = [each for spoken in spoken_events(turn) for each in as_fetched(spoken, places)]
     return tuple(asked_again(each) for each in brought)
-
-
-def said_in(turn: list[Recorded]) -> ForwardedText:
-    """Return what the person said in a turn, as it is now; or what was sent there from
-    elsewhere."""
-    amended = {r.event.message: r.event for r in turn if isinstance(r.event, TurnAmended)}
-    return one_below_the_other(_words(amended.get(each.message, each)) for each in spoken_in(turn))
-
-
-def _words(spoken: TurnQueued | MessageJoined | SteerTaken | TurnAmended) -> ForwardedText:
-    """Return the words of one event."""
-    if isinstance(spoken, TurnQueued) and spoken.kind == TurnKind.SENT:
-        return ForwardedText(spoken.answer)
-    return ForwardedText(spoken.text, spoken.passed_on)
-
-
-def spoken_in(turn: list[Recorded]) -> list[TurnQueued | MessageJoined | SteerTaken]:
-    """Return the events of a turn in which a person says something."""
-    return [r.event for r in turn if isinstance(r.event, TurnQueued | MessageJoined | SteerTaken)]
 
 
 def move(

@@ -13,7 +13,7 @@ from perdure.domain.journal.transcript import RunningText
 from perdure.domain.renewals import renewal_of
 from perdure.domain.turn.standing import OpenTurn, SessionStanding
 from perdure.domain.turn.turn import AT_WORK, State
-from perdure.ports.records.history import ConversationView, Page, Snapshot
+from perdure.ports.records.history import ConversationView, Page, Shelf, Snapshot
 from perdure.store.operations.addresses import ADDRESS, address_of
 from perdure.store.operations.sessions.recency import follows, newest_first
 from perdure.store.operations.sessions.scopes import SCOPE, SHARED, SearchScope
@@ -24,9 +24,11 @@ _CONVERSATION = f"""
     SELECT c.id, {ADDRESS}, w.principal_id, w.session_id,
            c.generation + CASE WHEN c.linked_id IS NULL THEN 0 ELSE w.generation END, c.active_at,
            s.state, s.head_turn, s.title, s.last_seq, c.linked_id, w.adapter, w.account, w.place,
-           w.thread, w.person, w.agent
+           w.thread, w.person, w.agent, c.pinned_at, c.archived_at, c.hidden_at, c.seen_at,
+           h.settled_at
     FROM conversations c JOIN conversations w ON w.id = COALESCE(c.linked_id, c.id)
-    JOIN sessions s ON s.id = w.session_id """
+    JOIN sessions s ON s.id = w.session_id
+    LEFT JOIN turns h ON h.id = s.head_turn """
 # Reads a conversation by its id.
 _BY_ID = _CONVERSATION + "WHERE c.id = $1"
 # Reads a conversation over HTTP by its plain name.
@@ -46,14 +48,21 @@ _BY_ADDRESS = (
       AND (CAST($5 AS TEXT) IS NULL OR (c.principal_id = $5 AND NOT {SHARED}))
     ORDER BY c.active_at DESC LIMIT 1"""
 )
-# Reads a page of the conversations of a principal, newest first.
-_LISTED = (
-    _CONVERSATION
+# Reads a page of the conversations of a principal on a shelf, newest first. Those on the small
+# shelves are found by indexes of their own.
+_LISTS = {
+    shelf: _CONVERSATION
     + f"""
-    WHERE c.is_listed = 1 AND c.principal_id = $1 AND NOT {SHARED}
-      AND {follows("c", "$2", "$3")}
+    WHERE c.is_listed = 1 AND c.principal_id = $1 AND NOT {SHARED} AND c.hidden_at IS NULL
+      AND {there} AND {follows("c", "$2", "$3")}
     ORDER BY {newest_first("c")} LIMIT $4"""
-)
+    for shelf, there in {
+        Shelf.SHOWN: "c.archived_at IS NULL",
+        Shelf.PINNED: "c.pinned_at IS NOT NULL AND c.archived_at IS NULL",
+        Shelf.ARCHIVED: "c.archived_at IS NOT NULL",
+    }.items()
+}
+_LISTED = _LISTS[Shelf.SHOWN]
 # Reads the unsettled turns of a session, in the order of its line.
 _OPEN_TURNS = """
     SELECT id, state, attempts, reason, asked_at IS NOT NULL FROM turns
@@ -108,6 +117,13 @@ _SESSIONS = (
       AND (s.kind = '' OR $4 = 0)
     ORDER BY {newest_first("s")} LIMIT $5"""
 )
+# Reads the sessions of a conversation in which people talked, the last opened first.
+_SESSIONS_OF = (
+    _SELECT_SESSIONS
+    + """
+    WHERE s.conversation_id = $1 AND s.kind = '' AND s.opened_at < $2
+    ORDER BY s.opened_at DESC, s.id DESC LIMIT $3"""
+)
 _END_OF_TIME: Final = (2**62, "")
 
 
@@ -137,6 +153,11 @@ class _Conversation(NamedTuple):
     linked_thread: str
     linked_person: str
     agent: str
+    pinned_at: int | None
+    archived_at: int | None
+    hidden_at: int | None
+    seen_at: int
+    settled_at: int | None
 
 
 class _OpenTurn(NamedTuple):
@@ -261,10 +282,12 @@ def running(session_id: SessionId) -> Op[RunningText | None]:
     return (yield from running_text(turn_id)) if turn_id else None
 
 
-def list_conversations(*, principal: PrincipalId, page: Page) -> Op[list[ConversationView]]:
-    """Return a page of the conversations of a principal, newest first."""
+def list_conversations(
+    *, principal: PrincipalId, page: Page, shelf: Shelf = Shelf.SHOWN
+) -> Op[list[ConversationView]]:
+    """Return a page of the conversations of a principal on a shelf, newest first."""
     at, last = page.after or _END_OF_TIME
-    found = yield from many(_Conversation, _LISTED, principal, at, last, page.limit)
+    found = yield from many(_Conversation, _LISTS[shelf], principal, at, last, page.limit)
     views: list[ConversationView] = []
     for each in found:
         views += [(yield from _view(each))]
@@ -307,6 +330,10 @@ def _view(found: _Conversation) -> Op[ConversationView]:
         linked=found.linked,
         linked_name=_linked_name(found),
         agent=found.agent,
+        is_pinned=found.pinned_at is not None,
+        is_archived=found.archived_at is not None,
+        is_hidden=found.hidden_at is not None,
+        is_unread=(found.settled_at or 0) > found.seen_at,
     )
 
 
@@ -385,6 +412,15 @@ def sessions(*, principal: PrincipalId | None, page: Page) -> Op[list[SessionVie
     at, last = page.after or _END_OF_TIME
     listed = int(not page.with_unlisted)
     found = yield from many(SessionRow, _SESSIONS, principal, at, last, listed, page.limit)
+    return [session_view(each) for each in found]
+
+
+def sessions_of(
+    conversation: ConversationId, *, limit: int, after: int | None
+) -> Op[list[SessionView]]:
+    """Return a page of the sessions in which people talked in a conversation."""
+    before = _END_OF_TIME[0] if after is None else after
+    found = yield from many(SessionRow, _SESSIONS_OF, conversation, before, limit)
     return [session_view(each) for each in found]
 
 

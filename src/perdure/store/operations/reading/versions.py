@@ -10,10 +10,10 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from perdure.domain.ids import TurnId
+from perdure.domain.journal.spoken import said_in
 from perdure.domain.journal.transcript import NO_VERSIONS, TurnVersions
 from perdure.domain.kinds import TurnKind
 from perdure.store.operations import journal
-from perdure.store.operations.commands.heads import said_in
 from perdure.store.statement import Op, listed, many
 
 # How many versions of a message are told of at most, and how far back its first one is looked for.

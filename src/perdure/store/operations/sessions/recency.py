@@ -13,9 +13,10 @@ from perdure.store.statement import Op, run
 
 SPAN_MS: Final = 600_000
 
-# Records when something was said in a conversation, and what the platform calls it now.
+# Records when something was said in a conversation, and what the platform calls it now. One that
+# was put away or hidden comes back with that.
 _TOUCH_CONVERSATION = """
-    UPDATE conversations SET active_at = $1,
+    UPDATE conversations SET active_at = $1, archived_at = NULL, hidden_at = NULL,
                              label = CASE WHEN $2 = '' THEN label ELSE $2 END,
                              kind = CASE WHEN $3 = '' THEN kind ELSE $3 END
     WHERE id = $4"""

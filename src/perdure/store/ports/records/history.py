@@ -26,6 +26,7 @@ from perdure.ports.records.history import (
     Hit,
     NoticedPage,
     Page,
+    Shelf,
     Snapshot,
 )
 from perdure.store.drivers.driver import Driver
@@ -71,9 +72,11 @@ class StoredConversations:
             partial(moves.since, conversation, after=after, upto=upto, limit=limit)
         )
 
-    async def recent(self, *, principal: PrincipalId, page: Page) -> list[ConversationView]:
+    async def recent(
+        self, *, principal: PrincipalId, page: Page, shelf: Shelf = Shelf.SHOWN
+    ) -> list[ConversationView]:
         return await self._driver.read(
-            partial(history.list_conversations, principal=principal, page=page)
+            partial(history.list_conversations, principal=principal, page=page, shelf=shelf)
         )
 
     async def chain(
@@ -110,6 +113,13 @@ class StoredArchive:
 
     async def sessions(self, *, principal: PrincipalId | None, page: Page) -> list[SessionView]:
         return await self._driver.read(partial(history.sessions, principal=principal, page=page))
+
+    async def sessions_of(
+        self, conversation: ConversationId, *, limit: int, after: int | None = None
+    ) -> list[SessionView]:
+        return await self._driver.read(
+            partial(history.sessions_of, conversation, limit=limit, after=after)
+        )
 
     async def session(self, session: SessionId, *, principal: PrincipalId | None) -> SessionView:
         return await self._driver.read(partial(history.session, session, scope=principal))
