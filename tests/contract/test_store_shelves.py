@@ -34,75 +34,75 @@ async def view(store: Store, conversation: ConversationId) -> ConversationView:
 
 
 @pytest.fixture
-async def home(store: Store, ada: Person) -> ConversationId:
-    return await say(store, ada, "home")
+async def garden(store: Store, ada: Person) -> ConversationId:
+    return await say(store, ada, "garden")
 
 
 async def test_a_conversation_is_pinned_put_away_and_hidden_until_somebody_writes(
-    store: Store, ada: Person, clock: VirtualClock, home: ConversationId
+    store: Store, ada: Person, clock: VirtualClock, garden: ConversationId
 ) -> None:
     clock.advance(1)
     await say(store, ada, "work")
-    await store.shelves.shelve(home, Shelving(pinned=True))
-    assert await names(store, ada, Shelf.PINNED) == ["home"]
-    assert await names(store, ada) == ["work", "home"]
+    await store.shelves.shelve(garden, Shelving(pinned=True))
+    assert await names(store, ada, Shelf.PINNED) == ["garden"]
+    assert await names(store, ada) == ["work", "garden"]
 
-    await store.shelves.shelve(home, Shelving(archived=True))
+    await store.shelves.shelve(garden, Shelving(archived=True))
     assert await names(store, ada) == ["work"]
     assert await names(store, ada, Shelf.PINNED) == []
-    assert await names(store, ada, Shelf.ARCHIVED) == ["home"]
-    assert (await view(store, home)).is_pinned
+    assert await names(store, ada, Shelf.ARCHIVED) == ["garden"]
+    assert (await view(store, garden)).is_pinned
 
-    await store.shelves.shelve(home, Shelving(hidden=True))
+    await store.shelves.shelve(garden, Shelving(hidden=True))
     assert await names(store, ada, Shelf.ARCHIVED) == []
     clock.advance(1)
-    await say(store, ada, "home", 2)
-    assert await names(store, ada) == ["home", "work"]
-    await store.shelves.shelve(home, Shelving(pinned=False, hidden=False))
+    await say(store, ada, "garden", 2)
+    assert await names(store, ada) == ["garden", "work"]
+    await store.shelves.shelve(garden, Shelving(pinned=False, hidden=False))
     assert await names(store, ada, Shelf.PINNED) == []
 
 
 async def test_an_answer_is_unread_until_it_was_seen(
-    store: Store, ada: Person, clock: VirtualClock, home: ConversationId
+    store: Store, ada: Person, clock: VirtualClock, garden: ConversationId
 ) -> None:
-    assert not (await view(store, home)).is_unread
+    assert not (await view(store, garden)).is_unread
     clock.advance(5)
     await settle(store, await claim_one(store))
-    assert (await view(store, home)).is_unread
+    assert (await view(store, garden)).is_unread
     clock.advance(5)
-    await store.shelves.shelve(home, Shelving(is_seen=True))
-    assert not (await view(store, home)).is_unread
+    await store.shelves.shelve(garden, Shelving(is_seen=True))
+    assert not (await view(store, garden)).is_unread
 
     clock.advance(5)
-    await say(store, ada, "home", 2)
+    await say(store, ada, "garden", 2)
     await settle(store, await claim_one(store))
-    assert (await view(store, home)).is_unread
+    assert (await view(store, garden)).is_unread
 
 
 async def test_sessions_of_a_conversation_are_listed_newest_first(
-    store: Store, ada: Person, clock: VirtualClock, home: ConversationId
+    store: Store, ada: Person, clock: VirtualClock, garden: ConversationId
 ) -> None:
     for number in range(3):
         clock.advance(10)
-        update = message(ada.id, f"/new part {number}", external_id=f"new-{number}")
+        update = message(ada.id, f"/new part {number}", external_id=f"new-{number}", place="garden")
         await store.inbox.accept(update, queue_max=10, menu=PLAIN)
     await say(store, ada, "work")
 
-    found = await store.archive.sessions_of(home, limit=10)
+    found = await store.archive.sessions_of(garden, limit=10)
     assert [each.title for each in found] == ["part 2", "part 1", "part 0", ""]
     assert [each.is_live for each in found] == [True, False, False, False]
-    rest = await store.archive.sessions_of(home, limit=10, after=found[1].opened_at)
+    rest = await store.archive.sessions_of(garden, limit=10, after=found[1].opened_at)
     assert [each.title for each in rest] == ["part 0", ""]
 
 
 async def test_clients_hear_live_of_what_changes_and_of_nothing_else(
-    store: Store, ada: Person, bob: Person, home: ConversationId
+    store: Store, ada: Person, bob: Person, garden: ConversationId
 ) -> None:
     feed = Feed()
     lists = LiveLists(store.conversations, is_shared=False)
     feed.observe(lists.observe)
     async with asyncio.timeout(SOON_S), aclosing(lists.of(ada.id)) as stream:
-        assert [each.name for each in await anext(stream)] == ["home"]
+        assert [each.name for each in await anext(stream)] == ["garden"]
 
         others = message(bob.id, "hello", external_id="b1", place="theirs")
         feed.publish_recorded((await store.inbox.accept(others, queue_max=10, menu=PLAIN)).recorded)
@@ -110,12 +110,12 @@ async def test_clients_hear_live_of_what_changes_and_of_nothing_else(
         feed.publish_recorded((await store.inbox.accept(mine, queue_max=10, menu=PLAIN)).recorded)
         assert [each.name for each in await anext(stream)] == ["work"]
 
-        await store.shelves.shelve(home, Shelving(pinned=True))
-        lists.touch(home)
+        await store.shelves.shelve(garden, Shelving(pinned=True))
+        lists.touch(garden)
         (pinned,) = await anext(stream)
-        assert (pinned.name, pinned.is_pinned) == ("home", True)
+        assert (pinned.name, pinned.is_pinned) == ("garden", True)
         # What was not changed is not told again: the next news is the next change.
-        lists.touch(home)
+        lists.touch(garden)
         feed.publish_recorded(await settle(store, (await store.turns.claim(limit=1))[0]))
         (answered,) = await anext(stream)
         assert answered.is_unread

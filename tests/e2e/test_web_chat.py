@@ -691,3 +691,16 @@ async def test_an_agent_is_chosen_by_a_click(chat: Chat, gateway: Gateway) -> No
 
     chosen = chat.page.get_by_text("other answers here from now on.")
     await expect(chosen).to_be_visible()
+
+    who = chat.page.get_by_role("button", name="Who answers")
+    await expect(who).to_contain_text("other")
+    await who.click()
+    listed = chat.page.get_by_role("dialog", name="Who answers here")
+    await expect(listed.get_by_role("button", pressed=True)).to_contain_text("other")
+    await listed.get_by_role("button", name="main").click()
+    await expect(who).to_contain_text("main")
+    await chat.say("hello")
+    await chat.answered("hello")
+    await chat.page.locator(".assistant .times summary").click()
+    await expect(chat.page.locator(".assistant .times")).to_contain_text("Written")
+    assert chat.errors == []

@@ -289,6 +289,7 @@ async def test_search_jumps_to_a_message_and_sessions_lead_back(chat: Chat) -> N
     await chat.answered("something else")
 
     await page.keyboard.press("Control+k")
+    await expect(page.get_by_role("searchbox")).to_be_focused()
     await page.keyboard.type("needle hay")
     hits = page.get_by_role("dialog").locator(".hit")
     await expect(hits).to_have_count(2)
@@ -299,6 +300,7 @@ async def test_search_jumps_to_a_message_and_sessions_lead_back(chat: Chat) -> N
     await chat.say("/new")
     await expect(page.locator(".row.user")).to_have_count(0)
     await page.get_by_role("button", name="Search").click()
+    await expect(page.get_by_role("searchbox")).to_be_focused()
     await page.keyboard.type("needle")
     await hits.last.click()
     dialog = page.get_by_role("dialog", name="Session", exact=True)

@@ -6,6 +6,7 @@ from types import MappingProxyType
 import msgspec
 
 from perdure.domain.outcomes import Busy
+from perdure.domain.people.menu import Menu
 from perdure.ports.agents.programs import AgentStandings
 from perdure.ports.gateway import Control, Door, Report, Watchers
 from perdure.ports.people.quotas import QuotaGate
@@ -40,6 +41,7 @@ class Services(OperatorServices, frozen=True, kw_only=True):
     condition: StoreCondition
     counts: SharedQuestion[Counts]
     shelves: Shelves
+    menu: Callable[[], Menu]
     media: MediaLibrary
     clock: Clock
     info: NodeInfo

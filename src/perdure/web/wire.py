@@ -77,6 +77,29 @@ class ConversationOut(msgspec.Struct, omit_defaults=True):
     unread: bool = False
 
 
+class OfferedAgentOut(msgspec.Struct, omit_defaults=True):
+    """Shows an agent that can be chosen. `window` is the size of its model's window, in tokens."""
+
+    name: str
+    model: str = ""
+    window: int = 0
+
+
+class ContextOut(msgspec.Struct, omit_defaults=True):
+    """Shows who answers in a conversation, what could be chosen instead, and how many `tokens` of
+    the model's `window` it takes. `summary` stands for `summarized_turns` of its older turns."""
+
+    agent: str
+    agents: list[OfferedAgentOut]
+    personas: list[str]
+    persona: str = ""
+    effort: str = ""
+    tokens: int = 0
+    window: int = 0
+    summary: str = ""
+    summarized_turns: int = 0
+
+
 class ShelfIn(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Says what to do with a conversation in its person's list. What is left out stays as it is.
     `seen`: everything that is there now was seen."""

@@ -174,6 +174,7 @@ def _services(
         control=node,
         conversations=store.conversations,
         shelves=store.shelves,
+        menu=parts.menu,
         archive=store.archive,
         diagnostics=store.diagnostics,
         counts=counting(store.diagnostics),

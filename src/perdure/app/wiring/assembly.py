@@ -117,6 +117,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     gate: RequestGate
     prompts: Prompts
     agents: NodeAgents
+    menu: Callable[[], Menu]
 
 
 class Common(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,6 +183,7 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         gate=RequestGate(dependencies.clock, dependencies.limits.quota),
         prompts=services.prompts,
         agents=NodeAgents(dependencies.roster, services.reaching.places),
+        menu=partial(_menu, dependencies),
     )
 
 

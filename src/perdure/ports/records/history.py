@@ -74,6 +74,18 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(each.message for each in self.opened if isinstance(each, AssistantSaid))
 
 
+class ContextView(msgspec.Struct, frozen=True, kw_only=True):
+    """Says what was chosen in a conversation (empty: nothing), how many tokens its model reads to
+    know everything, and which summary stands for how many of its older turns."""
+
+    agent: str = ""
+    persona: str = ""
+    effort: str = ""
+    tokens: int = 0
+    summary: str = ""
+    summarized_turns: int = 0
+
+
 class Shelf(StrEnum):
     """Names a list of conversations: those in sight, the pinned ones of these, or those that were
     put away. Hidden ones are in no list."""
@@ -233,6 +245,9 @@ class Archive(Protocol):
 
     async def sessions(self, *, principal: PrincipalId | None, page: Page) -> list[SessionView]:
         """Return a page of the sessions, newest first."""
+
+    async def context(self, conversation: ConversationId) -> ContextView:
+        """Return what was chosen in a conversation, and what its model reads."""
 
     async def sessions_of(
         self, conversation: ConversationId, *, limit: int, after: int | None = None

@@ -76,6 +76,8 @@ export const transcript = (name, { limit, before, notices }) =>
 
 export const post = (name, message) => answer('POST', conversation(name, 'messages'), { json: message });
 
+export const context = (conversation) => answer('GET', `api/context${query({ conversation: conversation || null })}`);
+
 export const commands = () => answer('GET', 'api/commands');
 
 export const turn = (id) => answer('GET', `api/turns/${encodeURIComponent(id)}`);

@@ -1,6 +1,7 @@
 // The page: signs in, shows one conversation, and sends what is written.
 
 import * as api from './api.js';
+import { Answering } from './answering.js';
 import { isReady, ready } from './blocks/text.js';
 import { Composer } from './composer.js';
 import { Conversation } from './conversation.js';
@@ -8,16 +9,13 @@ import { drawEmpty } from './empty.js';
 import { drawIcons } from './icons.js';
 import { Log } from './log.js';
 import { Outbox, newId } from './outbox.js';
-import { Permissions } from './permissions.js';
+import { Panel } from './panel.js';
 import { isActive, rowsOf } from './rows.js';
 import { Scroller } from './scroll.js';
-import { Search } from './search.js';
-import { Session, Sessions } from './sessions.js';
 import { Sidebar } from './sidebar.js';
 import * as signin from './signin.js';
 import { Span, partOf } from './span.js';
 import { html } from './ui.js';
-import { Panel, explain } from './why.js';
 import { whenOf } from './words.js';
 
 const CALM_MS = 700;
@@ -40,7 +38,7 @@ const span = new Span();
 const scroller = new Scroller({ top: showEarlier, bottom: showLater, followed });
 const composer = new Composer({ submit: send, up: editLast });
 const panel = new Panel();
-new Permissions({ where });
+const answering = new Answering({ panel, where, say: (words) => send(words, []) });
 const log = new Log(element('log'), {
   sendAgain: (id) => outbox.again(id),
   discard: (id) => outbox.drop(id),
@@ -52,7 +50,7 @@ const log = new Log(element('log'), {
   again: (turn) => send(`/retry ${turn}`, []),
   branch: (turn) => send(`/branch ${turn}`, []),
   edit,
-  why: (turn) => explain(panel, turn),
+  why: (turn) => panel.open('Why', async () => (await import('./why.js')).explained(turn)),
 });
 
 function newName() {
@@ -111,6 +109,7 @@ function present(draft) {
   current.open();
   scroller.follow();
   sidebar.toggle(false);
+  answering.look();
   listed();
 }
 
@@ -153,6 +152,7 @@ function taken(item, answer) {
     }
     conversation.isNew = false;
     if (conversation === current) conversation.open();
+    if (answer.command && conversation === current) answering.look();
     // Its place in the transcript may have been read before this acknowledgement came.
     if (answer.command || conversation.transcript.find(answer.message)) conversation.read();
   }
@@ -248,6 +248,7 @@ function changed(conversation, kind) {
     signIn();
     return;
   }
+  if (conversation === current && (kind === 'outcome' || kind === 'read')) answering.look();
   if (kind === 'state') sidebar.named(conversation.name, conversation.transcript.title);
   if (conversation !== current) return;
   if (kind === 'connection') {
@@ -390,7 +391,10 @@ function remove(name) {
 }
 
 function openSearch() {
-  panel.show('Search', html`<${Search} titleOf=${(name) => sidebar.titleOf(name)} go=${goTo} />`);
+  panel.open('Search', async () => {
+    const { Search } = await import('./search.js');
+    return html`<${Search} titleOf=${(name) => sidebar.titleOf(name)} go=${goTo} />`;
+  });
 }
 
 function goTo({ conversation, message, session }) {
@@ -428,12 +432,27 @@ function resume(session) {
 }
 
 function readSession(id, message = null) {
-  panel.show('Session', html`<${Session} key=${id} id=${id} message=${message} resume=${resume} />`);
+  panel.open('Session', async () => {
+    const { Session } = await import('./sessions.js');
+    return html`<${Session} key=${id} id=${id} message=${message} resume=${resume} />`;
+  });
 }
 
 function openSessions() {
-  const content = current.isNew ? html`<p>This chat has no sessions yet.</p>` : html`<${Sessions} name=${current.name} resume=${resume} read=${readSession} />`;
-  panel.show('Sessions of this conversation', content);
+  panel.open('Sessions of this conversation', async () => {
+    const { Sessions } = await import('./sessions.js');
+    if (current.isNew) return html`<p>This chat has no sessions yet.</p>`;
+    return html`<${Sessions} name=${current.name} resume=${resume} read=${readSession} />`;
+  });
+}
+
+let permissions = null;
+
+async function openPermissions() {
+  const { Permissions } = await import('./permissions.js');
+  permissions ??= new Permissions({ where });
+  await panel.styled();
+  permissions.open();
 }
 
 function signIn() {
@@ -523,6 +542,7 @@ addEventListener('offline', redraw);
 document.addEventListener('visibilitychange', nudge);
 element('search').addEventListener('click', openSearch);
 element('open-sessions').addEventListener('click', openSessions);
+element('open-permissions').addEventListener('click', openPermissions);
 
 const given = signin.takeGiven();
 if (given === null) enter();

@@ -3,10 +3,9 @@
 import { Blocks } from './blocks/index.js';
 import { Notice } from './blocks/notice.js';
 import { Plan } from './blocks/plan.js';
-import { Question } from './blocks/question.js';
 import { ToolCall } from './blocks/tool.js';
 import { isSameRow } from './rows.js';
-import { Button, Icon, html, remembered, render, useState } from './ui.js';
+import { Button, Icon, html, remembered, render, useEffect, useState } from './ui.js';
 import { Foot, Spent, useVersions } from './foot.js';
 import { leftOutWords, whenOf } from './words.js';
 
@@ -77,12 +76,27 @@ function Status({ row: { text, isBusy } }) {
     <span class=${isBusy && text === 'Working…' ? 'visually-hidden' : ''}>${text}</span>`;
 }
 
+let Question = null;
+
+// Most conversations have no cards: they are loaded with the first one.
+function Approval({ row, acts }) {
+  const [, setLoaded] = useState(Question !== null);
+  useEffect(() => {
+    if (Question) return;
+    import('./blocks/question.js').then((found) => {
+      Question = found.Question;
+      setLoaded(true);
+    });
+  }, []);
+  return Question && html`<${Question} entry=${row.entry} acts=${acts} />`;
+}
+
 const KINDS = {
   user: User,
   pending: Pending,
   assistant: Assistant,
   tool: ToolCall,
-  approval: ({ row, acts }) => html`<${Question} entry=${row.entry} acts=${acts} />`,
+  approval: Approval,
   todo: ({ row }) => html`<${Plan} text=${row.text} />`,
   notice: ({ row, acts }) => html`<${Notice} entry=${row.entry} choices=${row.choices} say=${acts.say} />`,
   outcome: Outcome,

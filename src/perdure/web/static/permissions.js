@@ -44,7 +44,6 @@ export class Permissions {
   // where() returns the conversation's name, empty if the gateway does not know it yet, and its session.
   constructor({ where }) {
     this.#where = where;
-    document.getElementById('open-permissions').addEventListener('click', () => this.open());
     document.getElementById('close-permissions').addEventListener('click', () => this.#dialog.close());
     // A click beside the dialog is one on its backdrop.
     this.#dialog.addEventListener('click', (event) => {

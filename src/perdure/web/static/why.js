@@ -2,7 +2,7 @@
 
 import * as api from './api.js';
 import { exact } from './exact.js';
-import { html, render } from './ui.js';
+import { html } from './ui.js';
 import { whenOf } from './words.js';
 
 const momentOf = (at) => whenOf(at)?.toLocaleString() ?? '';
@@ -35,39 +35,4 @@ function Explained({ found }) {
     <details class="asked"><summary>Everything that is stored</summary><pre class="tool-text" tabindex="0">${exact(JSON.stringify(found, null, 2))}</pre></details>`;
 }
 
-export async function explain(dialog, turn) {
-  dialog.show('Why', html`<p role="status">Loading…</p>`);
-  try {
-    dialog.show('Why', html`<${Explained} found=${await api.explain(turn)} />`);
-  } catch (failure) {
-    if (failure.status === undefined) throw failure;
-    dialog.show('Why', html`<p class="error" role="alert">${failure.message}</p>`);
-  }
-}
-
-// A dialog of the page, which shows one thing at a time.
-export class Panel {
-  #dialog = document.getElementById('panel');
-  #title = document.getElementById('panel-title');
-  #body = document.getElementById('panel-body');
-
-  constructor() {
-    document.getElementById('close-panel').addEventListener('click', () => this.close());
-    // A click beside the dialog is one on its backdrop.
-    this.#dialog.addEventListener('click', (event) => {
-      if (event.target === this.#dialog) this.close();
-    });
-  }
-
-  show(title, content) {
-    this.#title.textContent = title;
-    // What is shown may take the focus, which a dialog gives to its first button.
-    if (!this.#dialog.open) this.#dialog.showModal();
-    render(content, this.#body);
-  }
-
-  close() {
-    this.#dialog.close();
-    render(null, this.#body);
-  }
-}
+export const explained = async (turn) => html`<${Explained} found=${await api.explain(turn)} />`;

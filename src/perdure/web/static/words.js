@@ -143,3 +143,5 @@ export function timeRows(timings) {
 }
 
 export const shortCount = (count) => (count < 10_000 ? count.toLocaleString() : `${Math.round(count / 1000).toLocaleString()}k`);
+
+export const shareOf = ({ tokens = 0, window = 0 }) => (window ? Math.min(tokens / window, 1) : 0);

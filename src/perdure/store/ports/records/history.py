@@ -20,6 +20,7 @@ from perdure.domain.turn.rebuilding import StoredRequest
 from perdure.domain.turn.watching import Move
 from perdure.ports.records.history import (
     PAGE_BYTES,
+    ContextView,
     ConversationView,
     Counts,
     Explanation,
@@ -35,6 +36,7 @@ from perdure.store.operations.reading import (
     answers,
     asking,
     chains,
+    contexts,
     diagnostics,
     explaining,
     history,
@@ -113,6 +115,9 @@ class StoredArchive:
 
     async def sessions(self, *, principal: PrincipalId | None, page: Page) -> list[SessionView]:
         return await self._driver.read(partial(history.sessions, principal=principal, page=page))
+
+    async def context(self, conversation: ConversationId) -> ContextView:
+        return await self._driver.read(partial(contexts.context, conversation))
 
     async def sessions_of(
         self, conversation: ConversationId, *, limit: int, after: int | None = None
