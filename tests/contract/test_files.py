@@ -14,7 +14,6 @@ from perdure.app.config.loading import Secret, TranscriberConfig
 from perdure.app.network.public_web import RoutedWeb
 from perdure.app.network.web_fetching import WebFetcher
 from perdure.app.reading.file_reading import FileReader
-from perdure.app.reading.reading_child import reading_of
 from perdure.app.reading.transcribing import transcriber_of
 from perdure.domain.errors import Permanent, Transient
 from perdure.domain.reading.kinds import DOCX, PDF
@@ -203,11 +202,6 @@ async def test_what_cannot_be_read_is_said(data: bytes, mime: str, words: str) -
 async def test_a_document_that_takes_too_long_is_given_up() -> None:
     read = await FileReader(document_s=0.001).read(source(pdf("slow"), PDF))
     assert "longer than 0.001 s" in read.problem
-
-
-def test_without_the_library_the_operator_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pypdf", None)
-    assert "perdure[documents]" in reading_of(pdf("text"), PDF).problem
 
 
 OGG = b"OggS\0\x02" + bytes(22) + b"OpusHead" + bytes(10) + b"OggS\0\x04"

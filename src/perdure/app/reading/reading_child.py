@@ -29,14 +29,9 @@ NO_TEXT: Final = "it holds no text that can be read, only pictures perhaps"
 
 def in_pdf(data: bytes) -> str:
     """Return the text of a PDF's pages. Raises `UnreadableFile`."""
-    try:
-        from pypdf import PdfReader  # noqa: PLC0415 - an extra
-        from pypdf.errors import PyPdfError  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise UnreadableFile(
-            "PDF files cannot be read here; the operator installs that with "
-            "pip install 'perdure[documents]'"
-        ) from error
+    from pypdf import PdfReader  # noqa: PLC0415 - takes a while
+    from pypdf.errors import PyPdfError  # noqa: PLC0415 - takes a while
+
     found = Collector()
     try:
         document = PdfReader(io.BytesIO(data))
