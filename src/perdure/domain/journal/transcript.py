@@ -106,17 +106,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session: str = ""
 
 
-class TurnVersions(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds the turns with other wordings of a turn's message, one for each wording, and those with
-    other answers to it; each with that turn in its place. Empty if there is only one."""
-
-    wordings: tuple[TurnId, ...] = ()
-    answers: tuple[TurnId, ...] = ()
-
-
-NO_VERSIONS: Final = TurnVersions()
-
-
 class RunningText(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the text of the message that is being written, as far as it is stored."""
 
@@ -329,24 +318,6 @@ def _entries(recorded: Recorded, names: Mapping[CallId, str], places: FileEnds) 
             )
         case _:
             return
-
-
-def with_versions(entries: Sequence[Entry], versions: Mapping[TurnId, TurnVersions]) -> list[Entry]:
-    """Return the entries with the versions of their turns: other wordings at a person's message,
-    other answers at the last entry of a turn."""
-    last = {entry.turn: entry.id for entry in entries if entry.role == "assistant"}
-    told = []
-    for entry in entries:
-        known = versions.get(entry.turn) if entry.turn is not None else None
-        if known is None:
-            told.append(entry)
-        elif entry.role == "user":
-            told.append(msgspec.structs.replace(entry, versions=known.wordings))
-        elif last.get(entry.turn) == entry.id:
-            told.append(msgspec.structs.replace(entry, answers=known.answers))
-        else:
-            told.append(entry)
-    return told
 
 
 def _with_outcome(

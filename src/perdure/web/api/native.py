@@ -20,8 +20,8 @@ from perdure.domain.journal.transcript import (
     page,
     parent_of,
     placed_entries,
-    with_versions,
 )
+from perdure.domain.journal.turn_versions import with_versions
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.reading.pictures import BYTES_MAX, needs_fitting
 from perdure.domain.text import storable

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from perdure.domain.ids import TurnId
 from perdure.domain.journal.spoken import said_in
-from perdure.domain.journal.transcript import NO_VERSIONS, TurnVersions
+from perdure.domain.journal.turn_versions import NO_VERSIONS, TurnVersions
 from perdure.domain.kinds import TurnKind
 from perdure.store.operations import journal
 from perdure.store.statement import Op, listed, many

@@ -10,17 +10,19 @@ from perdure.domain.ids import ConversationId
 from perdure.ports.records.shelves import Shelving
 from perdure.store.statement import Op, run
 
-# Each records one thing. What is so already stays as it is, with its instant.
-_PIN: Final = """
-    UPDATE conversations SET pinned_at = COALESCE(pinned_at, $1) WHERE id = $2"""
+# Pins a conversation; what is pinned already keeps its instant, as below.
+_PIN: Final = "UPDATE conversations SET pinned_at = COALESCE(pinned_at, $1) WHERE id = $2"
+# Unpins a conversation.
 _UNPIN: Final = "UPDATE conversations SET pinned_at = NULL WHERE id = $1"
-_ARCHIVE: Final = """
-    UPDATE conversations SET archived_at = COALESCE(archived_at, $1) WHERE id = $2"""
+# Puts a conversation away.
+_ARCHIVE: Final = "UPDATE conversations SET archived_at = COALESCE(archived_at, $1) WHERE id = $2"
+# Brings back a conversation that was put away.
 _UNARCHIVE: Final = "UPDATE conversations SET archived_at = NULL WHERE id = $1"
-_HIDE: Final = """
-    UPDATE conversations SET hidden_at = COALESCE(hidden_at, $1) WHERE id = $2"""
+# Hides a conversation.
+_HIDE: Final = "UPDATE conversations SET hidden_at = COALESCE(hidden_at, $1) WHERE id = $2"
+# Shows a hidden conversation again.
 _UNHIDE: Final = "UPDATE conversations SET hidden_at = NULL WHERE id = $1"
-# Two windows may say so in any order.
+# Records that everything in a conversation was seen. Two windows may say so in any order.
 _SEE: Final = "UPDATE conversations SET seen_at = $1 WHERE id = $2 AND seen_at < $1"
 
 

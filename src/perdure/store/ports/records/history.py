@@ -15,7 +15,8 @@ from perdure.domain.journal.records import (
     ToldTurn,
     TurnView,
 )
-from perdure.domain.journal.transcript import RunningText, TurnVersions
+from perdure.domain.journal.transcript import RunningText
+from perdure.domain.journal.turn_versions import TurnVersions
 from perdure.domain.turn.rebuilding import StoredRequest
 from perdure.domain.turn.watching import Move
 from perdure.ports.records.history import (
@@ -36,7 +37,6 @@ from perdure.store.operations.reading import (
     answers,
     asking,
     chains,
-    contexts,
     diagnostics,
     explaining,
     history,
@@ -46,7 +46,7 @@ from perdure.store.operations.reading import (
     transcripts,
     versions,
 )
-from perdure.store.operations.sessions import moves
+from perdure.store.operations.sessions import contexts, moves
 from perdure.store.ports.records.audit import StoredAudit
 
 # Turns that one transaction indexes. Other writers wait for that transaction, so it must be short.
