@@ -27,7 +27,8 @@ BEFORE = "one\ntwo\nthree\n"
 # Draws rows of the page without a gateway.
 DRAWN = """async (news) => {
     const { Transcript } = await import('/static/transcript.js');
-    const { Log } = await import('/static/log.js');
+    const { Log, loaded } = await import('/static/log.js');
+    await loaded();
     const { rowsOf } = await import('/static/rows.js');
     const transcript = new Transcript();
     transcript.apply('message', { id: 'u', role: 'user', turn: 't', text: 'do it' });

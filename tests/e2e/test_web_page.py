@@ -1,11 +1,15 @@
 """Checks in a real browser that the page stays light, and what it offers around messages."""
 
 import json
+import os
 import re
+from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
-from playwright.async_api import Locator, Route, expect
-from tests.chat_window import Chat
+from playwright.async_api import FilePayload, Locator, Route, async_playwright, expect
+from tests.chat_window import Chat, Gateway
+from tests.e2e.test_web_chat import DOT, finished
 
 # Draws the end of a conversation of so many messages, lets its last answer grow, and reads upwards.
 LONG = """async (count) => {
@@ -312,4 +316,217 @@ async def test_search_jumps_to_a_message_and_sessions_lead_back(chat: Chat) -> N
     await listed.get_by_role("button", name="Go back").click()
     await chat.answered("needle")
     assert len(await chat.until_stored_is_shown()) == 2
+    assert chat.errors == []
+
+
+RICH = r"""Inline \( E = mc^2 \) for $5 and $6.
+
+- [ ] open
+- [x] done
+
+See https://example.com重新 and (https://a.example/x)。 A note[^1].
+
+[^1]: The note.
+
+```python
+def f(x):
+    return x + 1
+```
+
+```mermaid
+graph TD; A[Start] --> B[End];
+```
+"""
+
+
+@pytest.mark.shared
+async def test_text_is_drawn_as_it_is_meant(chat: Chat) -> None:
+    async def said(route: Route) -> None:
+        response = await route.fetch()
+        page = await response.json()
+        for message in page["messages"]:
+            is_user = message["role"] == "user"
+            message["text"] = "a long line\n" * 80 if is_user else f"<think>hm</think>{RICH}"
+        await route.fulfill(response=response, json=page)
+
+    await chat.sign_in()
+    await chat.say("rich")
+    await chat.answered("rich")
+    await chat.page.route(re.compile(r"/transcript\?"), said)
+    await chat.page.reload()
+    prose = chat.page.locator(".row.assistant > .prose")
+    await expect(prose.locator(".math math")).to_be_visible()
+    await expect(prose).to_contain_text("for $5 and $6.")
+    await expect(prose.locator("input[type=checkbox]")).to_have_count(2)
+    await expect(prose.locator("input[type=checkbox]:checked")).to_have_count(1)
+    links = await prose.locator("a").evaluate_all("(all) => all.map((each) => each.href)")
+    assert links == ["https://example.com/", "https://a.example/x"]
+    await expect(prose.locator(".footnotes li")).to_have_text("The note.")
+    await expect(prose.locator(".hljs-keyword").first).to_have_text("def")
+    diagram = prose.locator("iframe")
+    assert await diagram.get_attribute("sandbox") == "allow-scripts"
+    await expect(chat.page.frame_locator("iframe").locator("svg .node")).to_have_count(2)
+    await expect(chat.page.locator(".thinking .prose")).to_be_hidden()
+    await chat.page.locator(".thinking summary").click()
+    await expect(chat.page.locator(".thinking .prose")).to_have_text("hm")
+    bubble = chat.page.locator(".user .bubble")
+    assert len(await bubble.inner_text()) < 1000
+    await chat.page.get_by_role("button", name=re.compile("^Show all")).click()
+    await expect(bubble).to_have_text(re.compile("(a long line\\s+){79}a long line"))
+    assert chat.errors == []
+
+
+@pytest.mark.shared
+async def test_what_is_still_arriving_is_no_link_yet(chat: Chat) -> None:
+    await chat.sign_in()
+    drawn = await chat.page.evaluate(
+        """async (texts) => {
+            const { draw } = await import('/static/markdown.js');
+            return texts.map((text) => {
+                const box = document.createElement('div');
+                draw(box, text, { isStreaming: true });
+                return [box.textContent.trim(), box.querySelectorAll('a').length];
+            });
+        }""",
+        ["see [the guide](https://www.r", "see https://www.r", "see [it](https://a.example) and"],
+    )
+    assert drawn == [["see the guide", 0], ["see https://www.r", 0], ["see it and", 1]]
+
+
+@pytest.mark.shared
+async def test_pictures_are_seen_before_sending_and_enlarged_on_a_click(chat: Chat) -> None:
+    await chat.sign_in()
+    page = chat.page
+    picture = FilePayload(name="dot.png", mimeType="image/png", buffer=DOT)
+    await page.set_input_files("#files", picture)
+    await expect(page.locator(".chip img")).to_be_visible()
+    await expect(page.locator(".chip-state")).to_be_empty()
+    await chat.say("look")
+    await chat.answered("look")
+    await page.get_by_role("button", name="Enlarge dot.png").click()
+    large = page.get_by_role("dialog", name="dot.png")
+    await expect(large.locator("img")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(large).to_be_hidden()
+    await expect(page.get_by_role("button", name="Enlarge dot.png")).to_be_focused()
+    assert chat.errors == []
+
+
+AXE = Path(__file__).parents[1] / "peers" / "node_modules" / "axe-core" / "axe.min.js"
+FOUND = """async () => (await axe.run({ iframes: false })).violations.map(
+    ({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target).join(' ; ')}`)"""
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """Return the script that finds what hinders people."""
+    if not AXE.exists():
+        words = "axe-core is missing: run scripts/test-peers"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(words)
+    return AXE.read_text("utf-8")
+
+
+@pytest.mark.shared
+async def test_nothing_hinders_people_in_the_light_the_dark_on_a_phone_or_from_the_right(
+    chat: Chat, axe: str
+) -> None:
+    await chat.sign_in()
+    page = chat.page
+    await chat.say("demo tool sundial {}")
+    await chat.answered("The tool sundial answered")
+    await chat.say("demo fail")
+    await expect(page.locator(".outcome[data-outcome=failed]")).to_be_visible()
+    await chat.say("/whoami")
+    await expect(page.locator(".notice")).to_be_visible()
+    await page.evaluate(axe)
+    for scheme in ("light", "dark"):
+        await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        assert await page.evaluate(FOUND) == []
+    await page.get_by_role("button", name="Conversation options").first.click()
+    assert await page.evaluate(FOUND) == []
+    await page.keyboard.press("Escape")
+    for name in ("Search", "Sessions", "Why", "What the agent may do"):
+        await page.get_by_role("button", name=name, exact=True).first.click()
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        await expect(page.get_by_role("dialog")).not_to_contain_text("Loading")
+        assert await page.evaluate(FOUND) == []
+        await page.keyboard.press("Escape")
+    # 200 % of 720 points, and a phone; from left to right and the other way.
+    for width in (360, 390):
+        await page.set_viewport_size({"width": width, "height": 740})
+        for direction in ("ltr", "rtl"):
+            await page.evaluate("(dir) => { document.documentElement.dir = dir; }", direction)
+            assert await page.evaluate(FOUND) == []
+            assert await page.evaluate(
+                "document.scrollingElement.scrollWidth <= document.scrollingElement.clientWidth"
+            )
+            await page.get_by_role("button", name="Open conversations").click()
+            await expect(page.get_by_role("button", name="New chat")).to_be_in_viewport()
+            await page.keyboard.press("Escape")
+            await expect(page.get_by_role("button", name="New chat")).not_to_be_in_viewport()
+    assert chat.errors == []
+
+
+@pytest.mark.shared
+async def test_the_page_can_be_installed(chat: Chat) -> None:
+    await chat.sign_in()
+    address = await chat.page.locator("link[rel=manifest]").evaluate("(link) => link.href")
+    response = await chat.page.request.get(address)
+    manifest = await response.json()
+    assert response.headers["content-type"].startswith("application/manifest+json")
+    assert (manifest["name"], manifest["display"]) == ("Perdure", "standalone")
+    for icon in manifest["icons"]:
+        found = await chat.page.request.get(urljoin(address, icon["src"]))
+        assert found.status == 200
+        assert found.headers["content-type"] == icon["type"]
+    assert urljoin(address, manifest["start_url"]) == f"{chat.gateway.url}/"
+
+
+async def test_a_long_answer_goes_on_while_nobody_looks_and_is_there_on_the_phone(
+    chat: Chat, gateway: Gateway
+) -> None:
+    await chat.sign_in()
+    await chat.say("demo words=150 delay_ms=40")
+    await expect(chat.page.locator(".streaming")).to_be_visible()
+    address = chat.page.url
+    phone = await chat.page.context.browser.new_context(  # type: ignore[union-attr]
+        viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True
+    )
+    await chat.page.goto("about:blank")
+
+    # Nobody looks; then the gateway dies in the middle and comes back.
+    await finished(gateway.kill())
+    await finished(gateway.start())
+    window = Chat(await phone.new_page(), gateway)
+    await window.sign_in()
+    await window.page.goto(address)
+    await expect(window.page.locator(".assistant").last).to_be_visible()
+    await window.at_rest()
+    stored = await window.until_stored_is_shown()
+    assert [text for role, text in stored if role == "user"] == ["demo words=150 delay_ms=40"]
+    assert stored[-1][0] == "assistant"
+    await expect(window.page.locator(".outcome", has_text="restarted")).to_be_visible()
+    await phone.close()
+
+
+async def test_the_page_speaks_german_to_those_who_want_that(
+    chat: Chat, browser: str, gateway: Gateway
+) -> None:
+    async with async_playwright() as playwright:
+        connection = await playwright.chromium.connect_over_cdp(browser)
+        context = await connection.new_context(locale="de-DE")
+        window = Chat(await context.new_page(), gateway, chat.errors)
+        await window.sign_in()
+        page = window.page
+        await expect(page.get_by_role("button", name="Neue Unterhaltung")).to_be_visible()
+        await expect(page.locator("html")).to_have_attribute("lang", "de")
+        await window.say("hallo")
+        await window.answered("hallo")
+        for name in ("Kopieren", "Neu erzeugen", "Bearbeiten", "Abzweigen", "Warum"):
+            button = page.locator(".row.assistant").get_by_role("button", name=name)
+            await expect(button).to_be_visible()
+        await expect(page.locator("#conversations h2")).to_have_text(["Heute"])
+        await context.close()
+    await chat.sign_in()
+    await expect(chat.page.get_by_role("button", name="New chat")).to_be_visible()
     assert chat.errors == []

@@ -2,6 +2,7 @@
 before anything is asked for is small."""
 
 import hashlib
+import json
 import re
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
@@ -49,6 +50,25 @@ def first_loaded() -> set[str]:
 
 def test_little_is_loaded_before_anything_is_asked_for() -> None:
     files = first_loaded()
-    assert {"chat.js", "vendor/htm-preact.standalone.mjs", "blocks/tool.js"} <= files
+    assert {"chat.js", "vendor/htm-preact.standalone.mjs", "blocks/text.js"} <= files
     sizes = {name: len(load()[name].body) for name in files}
     assert sum(sizes.values()) < FIRST_BYTES_MAX, sizes
+
+
+WORDS: Final = re.compile(r"""\bt\('((?:[^'\\]|\\.)+)'""")
+
+
+def test_every_word_that_the_page_wants_translated_is_in_each_table() -> None:
+    wanted = {
+        word
+        for path in STATIC.rglob("*.js")
+        if "vendor" not in path.parts
+        for word in WORDS.findall(path.read_text("utf-8"))
+    }
+    assert len(wanted) > 100
+    for path in (STATIC / "languages").glob("*.json"):
+        table = json.loads(path.read_bytes())
+        assert wanted - table.keys() == set(), path.name
+        # What braces name is the same in both.
+        for english, other in table.items():
+            assert sorted(re.findall(r"\{\w+\}", english)) == sorted(re.findall(r"\{\w+\}", other))

@@ -3,6 +3,7 @@
 import * as api from './api.js';
 import { html } from './ui.js';
 import { shareOf } from './words.js';
+import { t } from './language.js';
 
 const REST_MS = 300;
 
@@ -51,7 +52,7 @@ export class Answering {
       this.#panel.close();
       this.#say(words);
     };
-    this.#panel.open('Who answers here', async () => {
+    this.#panel.open(t('Who answers here'), async () => {
       const [{ Choices }] = await Promise.all([import('./choices.js'), this.#read()]);
       return html`<${Choices} known=${this.#known} say=${say} />`;
     });

@@ -1,4 +1,5 @@
 import * as storage from './storage.js';
+import { t } from './language.js';
 
 const TOKEN = 'perdure.token';
 
@@ -44,7 +45,7 @@ export async function request(method, path, { json, body, headers = {}, signal, 
       credentials: 'omit',
     });
   } catch (error) {
-    throw new Failure('The gateway cannot be reached.', { code: error.name });
+    throw new Failure(t('The gateway cannot be reached.'), { code: error.name });
   }
   if (!response.ok) throw await failureOf(response);
   return response;
@@ -55,7 +56,7 @@ async function answer(method, path, options) {
   try {
     return await response.json();
   } catch {
-    throw new Failure('The connection ended before the whole answer arrived.');
+    throw new Failure(t('The connection ended before the whole answer arrived.'));
   }
 }
 

@@ -17,6 +17,7 @@ import * as signin from './signin.js';
 import { Span, partOf } from './span.js';
 import { html } from './ui.js';
 import { whenOf } from './words.js';
+import { t, translate } from './language.js';
 
 const CALM_MS = 700;
 const OPEN_MAX = 20;
@@ -50,7 +51,7 @@ const log = new Log(element('log'), {
   again: (turn) => send(`/retry ${turn}`, []),
   branch: (turn) => send(`/branch ${turn}`, []),
   edit,
-  why: (turn) => panel.open('Why', async () => (await import('./why.js')).explained(turn)),
+  why: (turn) => panel.open(t('Why'), async () => (await import('./why.js')).explained(turn)),
 });
 
 function newName() {
@@ -325,12 +326,12 @@ function draw() {
 }
 
 function drawHead(name) {
-  const title = isBlank() ? 'New chat' : sidebar.titleOf(name);
+  const title = isBlank() ? t('New chat') : sidebar.titleOf(name);
   element('title').textContent = title;
-  document.title = title === 'New chat' ? 'Perdure' : `${title} · Perdure`;
+  document.title = title === t('New chat') ? 'Perdure' : `${title} · Perdure`;
   // A blink of the connection is nobody's business.
   const isLost = lostSince !== null && performance.now() - lostSince >= CALM_MS;
-  const lost = navigator.onLine ? 'Reconnecting…' : 'Offline: reconnecting when the network is back…';
+  const lost = navigator.onLine ? t('Reconnecting…') : t('Offline: reconnecting when the network is back…');
   const words = isLost ? lost : (current.problem ?? '');
   const connection = element('connection');
   if (connection.textContent !== words) connection.textContent = words;
@@ -390,11 +391,14 @@ function remove(name) {
   dialog.showModal();
 }
 
-function openSearch() {
-  panel.open('Search', async () => {
-    const { Search } = await import('./search.js');
-    return html`<${Search} titleOf=${(name) => sidebar.titleOf(name)} go=${goTo} />`;
-  });
+// One may type at once: the first field hands over what is in it.
+async function openSearch() {
+  panel.show(t('Search'), html`<input type="search" id="first-words" aria-label=${t('Search in all conversations')} />`);
+  const field = element('first-words');
+  field.focus();
+  const { Search } = await import('./search.js');
+  if (field.isConnected) panel.show(t('Search'), html`<${Search} first=${field.value} titleOf=${(name) => sidebar.titleOf(name)} go=${goTo} />`);
+  panel.styled();
 }
 
 function goTo({ conversation, message, session }) {
@@ -439,9 +443,9 @@ function readSession(id, message = null) {
 }
 
 function openSessions() {
-  panel.open('Sessions of this conversation', async () => {
+  panel.open(t('Sessions of this conversation'), async () => {
     const { Sessions } = await import('./sessions.js');
-    if (current.isNew) return html`<p>This chat has no sessions yet.</p>`;
+    if (current.isNew) return html`<p>${t('This chat has no sessions yet.')}</p>`;
     return html`<${Sessions} name=${current.name} resume=${resume} read=${readSession} />`;
   });
 }
@@ -459,7 +463,7 @@ function signIn() {
   if (signin.isShown()) return;
   current?.close();
   sidebar.close();
-  signin.show(api.token() ? 'The gateway did not accept the token. It may have been changed.' : '');
+  signin.show(api.token() ? t('The gateway did not accept the token. It may have been changed.') : '');
 }
 
 async function enter() {
@@ -472,7 +476,7 @@ async function enter() {
   } catch (failure) {
     if (failure.status === 401) {
       api.forgetToken();
-      signin.show('The gateway did not accept this token.');
+      signin.show(t('The gateway did not accept this token.'));
       return;
     }
     if (signin.isShown()) {
@@ -528,6 +532,7 @@ function keyed(event) {
   if (event.key === 'Escape' && isActive(current?.transcript ?? {}) && !composer.isEditing) stop();
 }
 
+translate(document.body);
 drawIcons(document);
 addEventListener('keydown', keyed);
 element('stop').addEventListener('click', stop);

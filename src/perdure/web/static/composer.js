@@ -5,6 +5,7 @@ import { CommandMenu } from './commands.js';
 import { button, make } from './elements.js';
 import { icon } from './icons.js';
 import * as storage from './storage.js';
+import { t } from './language.js';
 
 const DRAFT = 'perdure.draft.';
 const TALLEST_PX = 260;
@@ -21,6 +22,7 @@ export class Composer {
   #submit;
   #up;
   #edited = null;
+  #recorder = null;
   #editing = document.getElementById('editing');
 
   // up() is called for the arrow in an empty text box, and tells whether it meant something.
@@ -28,6 +30,9 @@ export class Composer {
     this.#submit = submit;
     this.#up = up;
     document.getElementById('stop-editing').addEventListener('click', () => this.#stopEditing());
+    const record = document.getElementById('record');
+    record.hidden = !(navigator.mediaDevices?.getUserMedia && window.MediaRecorder);
+    record.addEventListener('click', () => this.#record(record));
     const picker = document.getElementById('files');
     document.getElementById('attach').addEventListener('click', () => picker.click());
     picker.addEventListener('change', () => {
@@ -165,6 +170,12 @@ export class Composer {
     this.#submit(text, attachments);
   }
 
+  async #record(button) {
+    const { Recorder } = await import('./voice.js');
+    this.#recorder ??= new Recorder(button, { taken: (file) => this.#attach([file]), failed: (words) => this.fail(words) });
+    this.#recorder.toggle();
+  }
+
   #paste(event) {
     const files = [...(event.clipboardData?.files ?? [])];
     if (!files.length) return;
@@ -216,10 +227,20 @@ export class Composer {
     this.#fit();
   }
 
+  // A picture is shown before it is sent.
+  #thumbnail(file) {
+    if (!/^image\/(png|jpeg|gif|webp|avif)$/.test(file.mime)) return null;
+    file.shown ??= URL.createObjectURL(file.source);
+    const image = make('img', 'thumbnail');
+    image.src = file.shown;
+    image.alt = '';
+    return image;
+  }
+
   #chip(file) {
     const state = file.error ?? (file.media ? '' : 'uploading…');
-    const chip = make('li', `chip${file.error ? ' failed' : ''}`, icon('file'), make('span', 'chip-name', file.name), make('span', 'chip-state', state));
-    if (file.error) chip.append(button('Retry', 'link', () => this.#upload(file)));
+    const chip = make('li', `chip${file.error ? ' failed' : ''}`, this.#thumbnail(file) ?? icon('file'), make('span', 'chip-name', file.name), make('span', 'chip-state', state));
+    if (file.error) chip.append(button(t('Retry'), 'link', () => this.#upload(file)));
     const away = button('', 'icon tiny', () => {
       this.#files = this.#files.filter((other) => other !== file);
       this.#drawChips();

@@ -1,4 +1,5 @@
 import { make } from './elements.js';
+import { t } from './language.js';
 
 function commandHint() {
   const hint = make('p');
@@ -15,8 +16,8 @@ function commandHint() {
 export function drawEmpty(element, agents) {
   const isDemo = agents.length > 0 && agents[0].kind === 'demo';
   const lines = [
-    make('h2', '', 'Start a conversation'),
-    make('p', '', 'What you write is stored before it is answered, and what you have seen stays: through restarts, crashes and lost connections. Close this page at any time; the answer will be here.'),
+    make('h2', '', t('Start a conversation')),
+    make('p', '', t('What you write is stored before it is answered, and what you have seen stays: through restarts, crashes and lost connections. Close this page at any time; the answer will be here.')),
     commandHint(),
   ];
   if (isDemo) {

@@ -5,6 +5,7 @@ import { copyText } from './clipboard.js';
 import { entryOf } from './transcript.js';
 import { Icon, html, useState } from './ui.js';
 import { shortCount, timeRows } from './words.js';
+import { t } from './language.js';
 
 const NONE = [];
 const SAID_MS = 1500;
@@ -16,10 +17,10 @@ function Act({ label, icon, action, title = label, ...rest }) {
 function Copy({ text }) {
   const [words, setWords] = useState('');
   const copy = async () => {
-    setWords((await copyText(text)) ? 'Copied' : 'Could not be copied');
+    setWords((await copyText(text)) ? t('Copied') : t('Could not be copied'));
     setTimeout(() => setWords(''), SAID_MS);
   };
-  return html`<${Act} label="Copy" icon=${words === 'Copied' ? 'check' : 'copy'} action=${copy} /><span class="visually-hidden" role="status">${words}</span>`;
+  return html`<${Act} label=${t('Copy')} icon=${words === t('Copied') ? 'check' : 'copy'} action=${copy} /><span class="visually-hidden" role="status">${words}</span>`;
 }
 
 // The versions of a message or an answer, to leaf through. Nothing is changed by that.
@@ -45,10 +46,10 @@ export function useVersions(entry, versions, role) {
 function Pager({ at, all, turnTo }) {
   const [problem, setProblem] = useState('');
   const go = (step) => turnTo(all[at + step]).then(() => setProblem(''), (failure) => setProblem(failure.message));
-  return html`<span class="pager" role="group" aria-label="Versions">
-    <${Act} label="Previous version" icon="left" action=${() => go(-1)} aria-disabled=${String(at === 0)} disabled=${at === 0} />
+  return html`<span class="pager" role="group" aria-label=${t('Versions')}>
+    <${Act} label=${t('Previous version')} icon="left" action=${() => go(-1)} aria-disabled=${String(at === 0)} disabled=${at === 0} />
     <span class="meta" role="status">${at + 1}/${all.length}</span>
-    <${Act} label="Next version" icon="right" action=${() => go(1)} disabled=${at === all.length - 1} />
+    <${Act} label=${t('Next version')} icon="right" action=${() => go(1)} disabled=${at === all.length - 1} />
     ${problem ? html`<span class="error">${problem}</span>` : null}
   </span>`;
 }
@@ -57,12 +58,12 @@ export function Foot({ entry, acts, pager, isOther, time = null, more = null }) 
   const { turn, text, origin } = entry;
   return html`<div class="foot">
     <${Copy} text=${text} />
-    ${origin || isOther ? null : html`<${Act} label="Regenerate" icon="again" title="Ask again" action=${() => acts.again(turn)} />`}
-    ${origin || isOther ? null : html`<${Act} label="Edit" icon="edit" title="Ask in other words" action=${() => acts.edit(turn)} />`}
-    <${Act} label="Branch" icon="branch" title="Go on from here in a new session" action=${() => acts.branch(turn)} />
-    <${Act} label="Why" icon="why" title="What happened here" action=${() => acts.why(turn)} />
+    ${origin || isOther ? null : html`<${Act} label=${t('Regenerate')} icon="again" title=${t('Ask again')} action=${() => acts.again(turn)} />`}
+    ${origin || isOther ? null : html`<${Act} label=${t('Edit')} icon="edit" title=${t('Ask in other words')} action=${() => acts.edit(turn)} />`}
+    <${Act} label=${t('Branch')} icon="branch" title=${t('Go on from here in a new session')} action=${() => acts.branch(turn)} />
+    <${Act} label=${t('Why')} icon="why" title=${t('What happened here')} action=${() => acts.why(turn)} />
     ${pager}
-    ${isOther ? html`<span class="meta">Another version; Branch goes on from it.</span>` : null}
+    ${isOther ? html`<span class="meta">${t('Another version; Branch goes on from it.')}</span>` : null}
     ${time}${more}
   </div>`;
 }
@@ -72,7 +73,7 @@ export function Spent({ usage, timings }) {
   const steps = timings ? timeRows(timings) : NONE;
   if (!usage && !steps.length) return null;
   const rows = [...steps, ...usageRows(usage)];
-  return html`<details class="times"><summary class="meta">${usage ? `${shortCount(usage.output_tokens ?? 0)} tokens` : 'Where the time went'}</summary>
+  return html`<details class="times"><summary class="meta">${usage ? `${shortCount(usage.output_tokens ?? 0)} tokens` : t('Where the time went')}</summary>
     <dl>${rows.map(([name, words]) => html`<dt>${name}</dt><dd>${words}</dd>`)}</dl></details>`;
 }
 
@@ -80,11 +81,11 @@ function usageRows(usage) {
   if (!usage) return NONE;
   const { agent, input_tokens: read = 0, output_tokens: written = 0, cache_read_tokens: cached = 0, cost = 0, took_ms: took = 0 } = usage;
   const rows = [
-    ['Agent', agent],
+    [t('Agent'), agent],
     ['Read', read && `${read.toLocaleString()} tokens${cached ? `, ${cached.toLocaleString()} of them cached` : ''}`],
-    ['Written', written && `${written.toLocaleString()} tokens`],
-    ['Cost', cost && (cost / 1e6).toLocaleString(undefined, { maximumFractionDigits: 4 })],
-    ['Time', took && `${(took / 1000).toLocaleString(undefined, { maximumFractionDigits: 1 })} s`],
+    [t('Written'), written && `${written.toLocaleString()} tokens`],
+    [t('Cost'), cost && (cost / 1e6).toLocaleString(undefined, { maximumFractionDigits: 4 })],
+    [t('Time'), took && `${(took / 1000).toLocaleString(undefined, { maximumFractionDigits: 1 })} s`],
   ];
   return rows.filter(([, words]) => words);
 }

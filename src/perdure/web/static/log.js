@@ -3,11 +3,11 @@
 import { Blocks } from './blocks/index.js';
 import { Notice } from './blocks/notice.js';
 import { Plan } from './blocks/plan.js';
-import { ToolCall } from './blocks/tool.js';
 import { isSameRow } from './rows.js';
-import { Button, Icon, html, remembered, render, useEffect, useState } from './ui.js';
+import { Button, Icon, html, lazily, remembered, render, useState } from './ui.js';
 import { Foot, Spent, useVersions } from './foot.js';
 import { leftOutWords, whenOf } from './words.js';
+import { t } from './language.js';
 
 function Time({ at }) {
   const when = whenOf(at);
@@ -19,7 +19,7 @@ function Time({ at }) {
 function User({ row: { entry, label, canAct }, acts }) {
   const { shown, pager } = useVersions(entry, entry.versions, 'user');
   return html`
-    <span class="visually-hidden">You said:</span>
+    <span class="visually-hidden">${t('You said:')}</span>
     <${Blocks} message=${shown} />
     ${label || entry.leftOut ? html`<div class="meta">${label ?? leftOutWords(entry.leftOut)}</div>` : null}
     ${canAct ? html`<${Foot} entry=${shown} acts=${acts} pager=${pager} isOther=${shown !== entry} time=${html`<${Time} at=${shown.at} />`} />` : null}`;
@@ -29,11 +29,11 @@ function Pending({ row: { item, label, error }, acts }) {
   const message = { role: 'user', text: item.text, attachments: item.attachments };
   const failed = html`<div class="meta error" role="alert">
     ${label ?? ''}<span>${error}</span>
-    <${Button} class="link" label="Try again" action=${() => acts.sendAgain(item.id)} />
-    <${Button} class="link" label="Discard" action=${() => acts.discard(item.id)} />
+    <${Button} class="link" label=${t('Try again')} action=${() => acts.sendAgain(item.id)} />
+    <${Button} class="link" label=${t('Discard')} action=${() => acts.discard(item.id)} />
   </div>`;
   return html`
-    <span class="visually-hidden">You said:</span>
+    <span class="visually-hidden">${t('You said:')}</span>
     <${Blocks} message=${message} />
     ${error ? failed : html`<div class="meta">${label ?? ''}</div>`}`;
 }
@@ -42,8 +42,8 @@ function Assistant({ row: { entry, isStreaming, timings, usage, canAct }, acts }
   const { shown, pager } = useVersions(entry, entry.answers, 'assistant');
   const isOther = shown !== entry;
   return html`
-    ${entry.origin ? html`<div class="meta">Sent from elsewhere</div>` : null}
-    <span class="visually-hidden">${entry.origin ? '' : 'Answer:'}</span>
+    ${entry.origin ? html`<div class="meta">${t('Sent from elsewhere')}</div>` : null}
+    <span class="visually-hidden">${entry.origin ? '' : t('Answer:')}</span>
     <${Blocks} message=${shown} isStreaming=${isStreaming} />
     ${canAct ? html`<${Foot} entry=${shown} acts=${acts} pager=${pager} isOther=${isOther}
       more=${html`<${Spent} usage=${isOther ? shown.usage : usage} timings=${isOther ? shown.timings : timings} />`} />` : null}`;
@@ -58,45 +58,35 @@ function Offer({ label, act }) {
   return html`<${Button} class="link" label=${label} disabled=${isTaken} action=${take} />`;
 }
 
-const OFFERS = { compact: 'Shorten', new: 'New session', resume: 'Go back' };
+const OFFERS = { compact: t('Shorten'), new: t('New session'), resume: t('Go back') };
 
 function Outcome({ row: { outcome, text, turn, canContinue, canRetry, offers }, acts }) {
   return html`
     ${outcome === 'failed' || outcome === 'refused' ? html`<${Icon} name="alert" />` : null}
     <span>${text}</span>
-    ${canContinue ? html`<${Offer} label="Continue" act=${acts.goOn} />` : null}
-    ${canRetry ? html`<${Offer} label="Retry" act=${acts.retry} />` : null}
+    ${canContinue ? html`<${Offer} label=${t('Continue')} act=${acts.goOn} />` : null}
+    ${canRetry ? html`<${Offer} label=${t('Retry')} act=${acts.retry} />` : null}
     ${offers ? offers.split(',').map((name) => html`<${Offer} key=${name} label=${OFFERS[name]} act=${() => acts.say(`/${name}`)} />`) : null}
-    ${outcome === 'failed' ? html`<span class="meta" title="The operator finds out why with this id">${turn}</span>` : null}`;
+    ${outcome === 'failed' ? html`<span class="meta" title=${t('The operator finds out why with this id')}>${turn}</span>` : null}`;
 }
 
 function Status({ row: { text, isBusy } }) {
   return html`
     ${isBusy ? html`<span class="dots"><i></i><i></i><i></i></span>` : null}
-    <span class=${isBusy && text === 'Working…' ? 'visually-hidden' : ''}>${text}</span>`;
+    <span class=${isBusy && text === t('Working…') ? 'visually-hidden' : ''}>${text}</span>`;
 }
 
-let Question = null;
-
-// Most conversations have no cards: they are loaded with the first one.
-function Approval({ row, acts }) {
-  const [, setLoaded] = useState(Question !== null);
-  useEffect(() => {
-    if (Question) return;
-    import('./blocks/question.js').then((found) => {
-      Question = found.Question;
-      setLoaded(true);
-    });
-  }, []);
-  return Question && html`<${Question} entry=${row.entry} acts=${acts} />`;
-}
+// Most conversations have neither calls nor cards: those are loaded with the first one.
+const Question = lazily(async () => (await import('./blocks/question.js')).Question);
+const ToolCall = lazily(async () => (await import('./blocks/tool.js')).ToolCall);
+export const loaded = () => Promise.all([Question.loading(), ToolCall.loading()]);
 
 const KINDS = {
   user: User,
   pending: Pending,
   assistant: Assistant,
   tool: ToolCall,
-  approval: Approval,
+  approval: ({ row, acts }) => html`<${Question} entry=${row.entry} acts=${acts} />`,
   todo: ({ row }) => html`<${Plan} text=${row.text} />`,
   notice: ({ row, acts }) => html`<${Notice} entry=${row.entry} choices=${row.choices} say=${acts.say} />`,
   outcome: Outcome,
@@ -148,13 +138,13 @@ async function copyFrom(source) {
   const code = source.closest('.code').querySelector('code');
   try {
     await navigator.clipboard.writeText(code.textContent);
-    source.textContent = 'Copied';
+    source.textContent = t('Copied');
   } catch {
     // No clipboard outside a secure context: leave it selected, so that the keyboard can copy it.
     getSelection().selectAllChildren(code);
-    source.textContent = 'Selected';
+    source.textContent = t('Selected');
   }
   setTimeout(() => {
-    source.textContent = 'Copy';
+    source.textContent = t('Copy');
   }, 1500);
 }

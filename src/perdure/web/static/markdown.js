@@ -1,25 +1,31 @@
 // Model text to DOM. Raw HTML is never parsed as HTML, and nothing here may emit a style
 // attribute or a foreign image: the page's policy forbids both.
 
-const PARSER = './vendor/markdown-it.umd.min.js';
+import { endOfLink } from './links.js';
+import { formulas } from './formulas.js';
+import { loadScript } from './scripts.js';
 
 // The parser is the largest part of the page, and a script of the old kind.
-async function loadParser() {
-  const script = document.createElement('script');
-  script.src = new URL(PARSER, import.meta.url);
-  const loaded = new Promise((resolve, reject) => {
-    script.onload = resolve;
-    script.onerror = () => reject(new Error('the parser of markdown could not be loaded'));
-  });
-  document.head.append(script);
-  await loaded;
-}
-
-if (!window.markdownit) await loadParser();
+if (!window.markdownit) await loadScript('./vendor/markdown-it.umd.min.js');
 
 const md = window.markdownit({ html: false, linkify: true, breaks: false, typographer: false });
 // Else "main.py" is taken for a web site in Paraguay.
 md.linkify.set({ fuzzyLink: false, fuzzyEmail: false });
+formulas(md);
+
+// An address in a text without spaces ends where its own script ends, or it would be another host.
+function ended(match) {
+  const length = match && endOfLink(match.raw);
+  if (!match || length === match.raw.length) return match;
+  const raw = match.raw.slice(0, length);
+  return Object.assign(match, { raw, text: raw, url: raw, lastIndex: match.index + length });
+}
+
+const { linkify } = md;
+const [found, begun] = [linkify.match.bind(linkify), linkify.matchAtStart.bind(linkify)];
+linkify.match = (text) => found(text)?.map(ended) ?? null;
+linkify.matchAtStart = (text) => ended(begun(text));
+
 const { escapeHtml } = md.utils;
 
 const plainLink = md.renderer.rules.link_open ?? ((tokens, i, options, env, self) => self.renderToken(tokens, i, options));
@@ -55,7 +61,7 @@ md.renderer.rules.image = (tokens, i, options, env, self) => {
 const code = (text, language) =>
   `<div class="code"><div class="code-head"><span>${escapeHtml(language)}</span>` +
   `<button type="button" class="copy" data-copy>Copy</button></div>` +
-  `<pre tabindex="0"><code>${escapeHtml(text.replace(/\n$/, ''))}</code></pre></div>`;
+  `<pre tabindex="0"><code${language ? ` data-language="${escapeHtml(language.toLowerCase())}"` : ''}>${escapeHtml(text.replace(/\n$/, ''))}</code></pre></div>`;
 md.renderer.rules.fence = (tokens, i) => code(tokens[i].content, tokens[i].info.trim().split(/\s+/)[0]);
 md.renderer.rules.code_block = (tokens, i) => code(tokens[i].content, '');
 
@@ -80,6 +86,14 @@ function openFence(text) {
   return open;
 }
 
+// A link whose address is still arriving is shown as its words, and a bare address as text: else the
+// page would offer an address that nobody has meant.
+function healLinks(text) {
+  const cut = /!?\[([^\]\n]*)\]\([^)\s]*$/.exec(text);
+  if (cut) return text.slice(0, cut.index) + cut[1];
+  return text.replace(/(https?:)\/\/([^\s)\]>]*)$/i, '$1\\//$2');
+}
+
 // Text that is still arriving ends anywhere. What is surely the beginning of a marker is held
 // back or closed, so that the page does not flicker between two readings of it.
 export function heal(text) {
@@ -92,10 +106,23 @@ export function heal(text) {
   const paragraph = healed.slice(healed.lastIndexOf('\n\n') + 1);
   const spans = paragraph.match(/`+/g) ?? [];
   if (spans.length % 2) return healed + spans.at(-1);
+  healed = healLinks(healed);
   const strong = paragraph.replace(/`[^`]*`/g, '').match(/\*\*/g) ?? [];
   if (strong.length % 2) healed = /\*\*\s*$/.test(healed) ? healed.replace(/\*\*\s*$/, '') : `${healed.trimEnd()}**`;
   return healed;
 }
+
+// Numbers stand for the notes, without links: an address in this page names a conversation.
+if (!window.markdownitFootnote) await loadScript('./vendor/markdown-it-footnote.min.js');
+md.use(window.markdownitFootnote);
+Object.assign(md.renderer.rules, {
+  footnote_ref: (tokens, i) => `<sup class="note">${tokens[i].meta.id + 1}</sup>`,
+  footnote_block_open: () => '<ol class="footnotes">',
+  footnote_block_close: () => '</ol>',
+  footnote_open: () => '<li>',
+  footnote_close: () => '</li>',
+  footnote_anchor: () => '',
+});
 
 function blocks(text) {
   const env = {};
@@ -113,11 +140,34 @@ function blocks(text) {
   return found;
 }
 
+const TASK = /^\[([ xX])\]\s+/;
+
+// Items that begin with a box are tasks; the box only shows what the text says.
+function tasks(root) {
+  for (const item of root.querySelectorAll('li')) {
+    const first = item.firstElementChild?.tagName === 'P' ? item.firstElementChild.firstChild : item.firstChild;
+    const [mark, sign] = (first?.nodeType === Node.TEXT_NODE && TASK.exec(first.nodeValue)) || [];
+    if (!mark) continue;
+    first.nodeValue = first.nodeValue.slice(mark.length);
+    const box = document.createElement('input');
+    Object.assign(box, { type: 'checkbox', disabled: true, checked: sign !== ' ' });
+    box.setAttribute('aria-label', sign === ' ' ? 'open' : 'done');
+    first.before(box, ' ');
+    item.classList.add('task');
+  }
+}
+
 function elementOf(html) {
   const template = document.createElement('template');
   template.innerHTML = html;
+  tasks(template.content);
   return template.content.firstElementChild ?? document.createElement('p');
 }
+
+const RICH = 'code[data-language]:not(.coloured), .math:empty';
+
+// Tells whether something here is still to be coloured or set.
+export const isRich = (element) => element.querySelector(RICH) !== null;
 
 const drawn = new WeakMap();
 

@@ -33,6 +33,8 @@ export async function save(id, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
+export const bytes = async (id) => (await fetched(id)).arrayBuffer();
+
 // A picture as an address that can be shown; null for anything else.
 export async function picture(id, mime = '') {
   if (mime && !SHOWN.test(mime)) return null;

@@ -1,21 +1,11 @@
 // A dialog of the page, which shows one thing at a time. What is shown in it is loaded when it is
 // asked for, like its style sheet.
 
+import { loadStyle } from './scripts.js';
 import { html, render } from './ui.js';
+import { t } from './language.js';
 
-let isStyled = null;
-
-function styled() {
-  isStyled ??= new Promise((resolve) => {
-    const link = document.createElement('link');
-    link.rel = 'stylesheet';
-    link.href = new URL('./panel.css', import.meta.url);
-    link.onload = resolve;
-    link.onerror = resolve;
-    document.head.append(link);
-  });
-  return isStyled;
-}
+const styled = () => loadStyle('./panel.css');
 
 export class Panel {
   #dialog = document.getElementById('panel');
@@ -45,7 +35,7 @@ export class Panel {
   // load() returns what is to be shown.
   async open(title, load) {
     await styled();
-    this.show(title, html`<p role="status">Loading…</p>`);
+    this.show(title, html`<p role="status">${t('Loading…')}</p>`);
     try {
       this.show(title, await load());
     } catch (failure) {

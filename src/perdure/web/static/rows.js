@@ -2,6 +2,7 @@
 // its fields changed.
 
 import { outcomeWords } from './words.js';
+import { t } from './language.js';
 
 const CAN_RETRY = new Set(['failed', 'refused', 'stopped']);
 const NONE = [];
@@ -70,7 +71,7 @@ function questionAbout({ turn }, { id, name, arguments: args }, transcript) {
 }
 
 function toolRow(key, facts, transcript) {
-  const whole = { text: '', progress: '', attachments: NONE, whole: null, size: 0, ...facts };
+  const whole = { text: '', progress: '', attachments: NONE, whole: null, size: 0, tookMs: 0, ...facts };
   return { key, kind: 'tool', ...whole, effect: transcript.effects.get(key) ?? null };
 }
 
@@ -93,6 +94,13 @@ function todoRows(transcript) {
     lists.set(turn, { first, row: { key: `todo:${turn}`, kind: 'todo', text: entry.text } });
   }
   return new Map([...lists.values()].map(({ first, row }) => [first, row]));
+}
+
+// How long a call took, as far as the transcript tells: since what was said before it in its turn.
+function tookOf(entry, transcript) {
+  if (!entry.at || entry.state === 'started') return 0;
+  const before = transcript.entries.findLast((other) => other.turn === entry.turn && other.id !== entry.id && other.at && other.at <= entry.at);
+  return before ? entry.at - before.at : 0;
 }
 
 // A question is also told as a notice, for clients without cards.
@@ -134,7 +142,8 @@ function entryRow(entry, transcript, { waiting, facts }) {
     const isRefused = call && REFUSALS.has(questionAbout(entry, call, transcript)?.state);
     const state = isRefused ? 'refused' : entry.state;
     const name = entry.name ?? call?.name ?? 'tool';
-    return toolRow(entry.id, { name, sent: call?.arguments ?? '', text, state, progress, attachments, whole, size }, transcript);
+    const tookMs = tookOf(entry, transcript);
+    return toolRow(entry.id, { name, sent: call?.arguments ?? '', text, state, progress, attachments, whole, size, tookMs }, transcript);
   }
   if (entry.role === 'notice') {
     // Answered elsewhere, the words of the answer would be a message like any other.
@@ -182,21 +191,21 @@ function statusRow(transcript, facts) {
   switch (transcript.state) {
     case 'running': {
       const isTalking = fact?.last?.role === 'assistant' && !fact.last.outcome && fact.last.text;
-      return isTalking ? [] : status('Working…', true);
+      return isTalking ? [] : status(t('Working…'), true);
     }
     case 'waiting': {
       const isShown = transcript.entries.some(({ role, state }) => role === 'approval' && state === 'pending');
-      return isShown ? [] : status('Waiting for an answer.', false);
+      return isShown ? [] : status(t('Waiting for an answer.'), false);
     }
     case 'resume_pending':
-      return fact?.outcome === 'interrupted' || transcript.choices.length ? [] : status('The gateway was restarted; continuing…', true);
+      return fact?.outcome === 'interrupted' || transcript.choices.length ? [] : status(t('The gateway was restarted; continuing…'), true);
     case 'suspended': return status(outcomeWords('suspended'), false);
     default: return [];
   }
 }
 
 function pendingRow(item, waiting, queued) {
-  const label = item.status === 'sending' ? 'Sending…' : placeOf(item.turn, waiting, queued);
+  const label = item.status === 'sending' ? t('Sending…') : placeOf(item.turn, waiting, queued);
   const error = item.status === 'refused' ? item.error : null;
   return { key: `out:${item.id}`, kind: 'pending', item, label, error };
 }

@@ -3,6 +3,7 @@
 import * as api from './api.js';
 import { html, useEffect, useLayoutEffect, useRef, useState } from './ui.js';
 import { shortTime } from './words.js';
+import { t } from './language.js';
 
 const PAUSE_MS = 200;
 
@@ -40,26 +41,29 @@ function useHits(query) {
   return { ...found, more };
 }
 
-export function Search({ titleOf, go }) {
-  const [query, setQuery] = useState('');
+export function Search({ first, titleOf, go }) {
+  const [query, setQuery] = useState(first);
   const { hits, next, problem, isDone, more } = useHits(query);
   const field = useRef(null);
-  useLayoutEffect(() => field.current.focus(), []);
+  useLayoutEffect(() => {
+    field.current.focus();
+    field.current.setSelectionRange(first.length, first.length);
+  }, []);
   const submit = (event) => {
     event.preventDefault();
     if (hits[0]) go(hits[0]);
   };
-  const words = problem || (query.trim() && isDone && !hits.length ? 'Nothing was found.' : '');
+  const words = problem || (query.trim() && isDone && !hits.length ? t('Nothing was found.') : '');
   return html`
     <form role="search" onSubmit=${submit}>
-      <input type="search" ref=${field} aria-label="Search in all conversations" placeholder="Search in all conversations" dir="auto" value=${query} onInput=${(event) => setQuery(event.currentTarget.value)} />
+      <input type="search" ref=${field} aria-label=${t('Search in all conversations')} placeholder=${t('Search in all conversations')} dir="auto" value=${query} onInput=${(event) => setQuery(event.currentTarget.value)} />
     </form>
     <ul class="hits">${hits.map((hit) => html`<li key=${hit.cursor}>
       <button type="button" class="hit" onClick=${() => go(hit)}>
-        <span class="hit-head"><strong dir="auto">${titleOf(hit.conversation)}</strong><span class="meta">${hit.role === 'user' ? 'You' : 'Answer'} · ${shortTime(hit.at)}</span></span>
+        <span class="hit-head"><strong dir="auto">${titleOf(hit.conversation)}</strong><span class="meta">${hit.role === 'user' ? t('You') : 'Answer'} · ${shortTime(hit.at)}</span></span>
         <span class="hit-text" dir="auto">${marked(hit.text, query)}</span>
       </button>
     </li>`)}</ul>
-    ${next ? html`<button type="button" class="quiet small" onClick=${more}>Show more</button>` : null}
+    ${next ? html`<button type="button" class="quiet small" onClick=${more}>${t('Show more')}</button>` : null}
     <p role="status" class=${problem ? 'error' : ''}>${words}</p>`;
 }

@@ -8,6 +8,7 @@ import { EventStream } from './sse.js';
 import * as storage from './storage.js';
 import { html, render, useLayoutEffect, useRef } from './ui.js';
 import { GROUPS, plainTitle, shortTime } from './words.js';
+import { t } from './language.js';
 
 const TITLES = 'perdure.titles';
 const TITLES_MAX = 200;
@@ -23,33 +24,33 @@ function Rename({ name, title, save, cancel }) {
       cancel();
     } else if (event.key === 'Enter') save(name, field.current.value);
   };
-  return html`<input class="rename" ref=${field} value=${title} aria-label="New name" maxlength="100" dir="auto" onKeyDown=${keyed} onBlur=${cancel} />`;
+  return html`<input class="rename" ref=${field} value=${title} aria-label=${t('New name')} maxlength="100" dir="auto" onKeyDown=${keyed} onBlur=${cancel} />`;
 }
 
 function Mark({ state, queued, unread, at }) {
-  if (state === 'waiting') return html`<span class="waits">asks you</span>`;
+  if (state === 'waiting') return html`<span class="waits">${t('asks you')}</span>`;
   if (state && state !== 'idle' && state !== 'suspended') {
     return html`<span class="dot"><span class="visually-hidden">${queued ? `${state}, ${queued} queued` : state}</span></span>`;
   }
-  if (unread) return html`<span class="unread-mark"><span class="visually-hidden">unread</span></span>`;
+  if (unread) return html`<span class="unread-mark"><span class="visually-hidden">${t('unread')}</span></span>`;
   return at ? html`<span class="when">${shortTime(at)}</span>` : null;
 }
 
 function Entry({ row, title, isCurrent, isRenaming, acts, isLocal }) {
   const { name, pinned, archived, unread } = row;
   const items = [
-    { label: 'Rename', act: () => acts.rename(name) },
-    { label: archived ? 'Unarchive' : 'Archive', act: () => acts.put(name, { archived: !archived }) },
-    { label: pinned ? 'Unpin' : 'Pin', act: () => acts.put(name, { pinned: !pinned }) },
-    { label: 'Delete', act: () => acts.remove(name), isDangerous: true },
+    { label: t('Rename'), act: () => acts.rename(name) },
+    { label: archived ? t('Unarchive') : t('Archive'), act: () => acts.put(name, { archived: !archived }) },
+    { label: pinned ? t('Unpin') : t('Pin'), act: () => acts.put(name, { pinned: !pinned }) },
+    { label: t('Delete'), act: () => acts.remove(name), isDangerous: true },
   ];
-  return html`<li class=${unread && !isCurrent ? 'unread' : ''}>
+  return html`<li class=${unread && !isCurrent ? t('unread') : ''}>
     ${isRenaming
       ? html`<${Rename} name=${name} title=${title} save=${acts.save} cancel=${acts.unname} />`
       : html`<a href=${`#c=${encodeURIComponent(name)}`} title=${name} aria-current=${isCurrent ? 'page' : null}>
           <span class="conversation-title" dir="auto">${title}</span><${Mark} ...${row} unread=${unread && !isCurrent} />
         </a>
-        ${isLocal ? null : html`<${Menu} label="Conversation options" items=${items} />`}`}
+        ${isLocal ? null : html`<${Menu} label=${t('Conversation options')} items=${items} />`}`}
   </li>`;
 }
 
@@ -152,7 +153,7 @@ export class Sidebar {
 
   titleOf(name) {
     const title = this.find(name)?.title || this.#titles[name];
-    return plainTitle(title) || (/^chat-/.test(name) ? 'Untitled chat' : name);
+    return plainTitle(title) || (/^chat-/.test(name) ? t('Untitled chat') : name);
   }
 
   // The gateway's title; empty while it has none.

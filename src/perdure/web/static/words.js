@@ -1,6 +1,7 @@
 // The gateway's closed sets, said to a person.
+import { t } from './language.js';
 
-export const QUESTION = 'An answer here was cut short when the gateway stopped. Continue it, or drop it?';
+export const QUESTION = t('An answer here was cut short when the gateway stopped. Continue it, or drop it?');
 
 const REASONS = {
   provider_cut: 'the model’s answer was cut off before its end',
@@ -42,19 +43,19 @@ const renewalWords = (at) => (at ? ` Here that is ${shortTime(at)}.` : '');
 export function outcomeWords(outcome, reason, { detail = '', ending = '', renewsAt = 0, isSilent = false, isContinued = false, isContinuing = false, isAsked = false } = {}) {
   switch (outcome) {
     case 'done':
-      if (reason === 'length') return 'The answer reached the model’s length limit.';
-      if (reason === 'content_filter') return 'The model’s provider filtered part of this answer.';
-      return isSilent ? 'The agent has answered nothing.' : '';
-    case 'failed': return detail || !ending ? withReason('This answer failed', detail || reason) : ending;
-    case 'refused': return withReason('Not answered', detail || reason) + renewalWords(renewsAt);
-    case 'stopped': return 'Stopped.';
-    case 'superseded': return 'Replaced by the next message.';
+      if (reason === 'length') return t('The answer reached the model’s length limit.');
+      if (reason === 'content_filter') return t('The model’s provider filtered part of this answer.');
+      return isSilent ? t('The agent has answered nothing.') : '';
+    case 'failed': return detail || !ending ? withReason(t('This answer failed'), detail || reason) : ending;
+    case 'refused': return withReason(t('Not answered'), detail || reason) + renewalWords(renewsAt);
+    case 'stopped': return t('Stopped.');
+    case 'superseded': return t('Replaced by the next message.');
     case 'suspended':
-      return 'Suspended after repeated interruptions. The next message starts a fresh session; /resume goes back to this one.';
+      return t('Suspended after repeated interruptions. The next message starts a fresh session; /resume goes back to this one.');
     case 'interrupted':
-      if (isContinuing) return 'The gateway was restarted; continuing…';
-      if (isContinued || isAsked) return 'The gateway was restarted here.';
-      return 'Interrupted: the gateway was restarted. Send a message to go on.';
+      if (isContinuing) return t('The gateway was restarted; continuing…');
+      if (isContinued || isAsked) return t('The gateway was restarted here.');
+      return t('Interrupted: the gateway was restarted. Send a message to go on.');
     default: return outcome;
   }
 }
@@ -66,7 +67,7 @@ export function leftOutWords(what) {
   return `${subject} left out of later requests: the model’s server refused it. `;
 }
 
-export const GROUPS = { pinned: 'Pinned', today: 'Today', yesterday: 'Yesterday', week: 'Last 7 days', month: 'Last 30 days', older: 'Older', archived: 'Archived' };
+export const GROUPS = { pinned: t('Pinned'), today: t('Today'), yesterday: t('Yesterday'), week: t('Last 7 days'), month: t('Last 30 days'), older: t('Older'), archived: t('Archived') };
 
 // A title without the signs of markdown, which models like to put there.
 export function plainTitle(title) {
@@ -74,7 +75,7 @@ export function plainTitle(title) {
 }
 
 export const TOOL_STATES = {
-  started: 'running', finished: 'done', failed: 'failed', refused: 'not run', unknown: 'effect unknown', happened: 'has happened', not_happened: 'has not happened',
+  started: 'running', finished: 'done', failed: 'failed', refused: t('not run'), unknown: t('effect unknown'), happened: t('has happened'), not_happened: t('has not happened'),
 };
 
 const SCOPES = { session: ' in this session', forever: ' forever' };
@@ -89,9 +90,9 @@ export function resultWords({ state, by, scope, grants }) {
     }
     case 'denied': return `Denied${who}.`;
     case 'answered': return by ? `${by} answered: ` : 'Answered: ';
-    case 'expired': return 'Nobody answered in time.';
-    case 'undeliverable': return 'This could not be asked anywhere.';
-    case 'withdrawn': return 'Not needed any more: the turn has ended.';
+    case 'expired': return t('Nobody answered in time.');
+    case 'undeliverable': return t('This could not be asked anywhere.');
+    case 'withdrawn': return t('Not needed any more: the turn has ended.');
     default: return state;
   }
 }
@@ -100,12 +101,12 @@ export function effectWords({ state, marked_by: by }) {
   const who = by ? ` Marked by ${by}.` : '';
   if (state === 'happened') return `It happened.${who}`;
   if (state === 'not_happened') return `It did not happen.${who}`;
-  return 'This call was cut short. It may or may not have happened.';
+  return t('This call was cut short. It may or may not have happened.');
 }
 
 export function timeLeft(deadline, now) {
   const left_s = Math.ceil((deadline - now) / 1000);
-  if (left_s <= 0) return 'no time left';
+  if (left_s <= 0) return t('no time left');
   if (left_s < 100) return `${left_s} s left`;
   const left_min = Math.round(left_s / 60);
   return left_min < 100 ? `${left_min} min left` : `${Math.round(left_min / 60)} h left`;
@@ -136,10 +137,11 @@ const STEPS = {
   generation: 'The rest of the answer',
 };
 
+export const spanWords = (ms) => (ms < 1000 ? `${ms} ms` : `${(ms / 1000).toFixed(1)} s`);
+
 // The steps of an answer by an agent's program, with how long each took.
 export function timeRows(timings) {
-  const took = (ms) => (ms < 1000 ? `${ms} ms` : `${(ms / 1000).toFixed(1)} s`);
-  return Object.entries(STEPS).filter(([step]) => timings[step]).map(([step, words]) => [words, took(timings[step])]);
+  return Object.entries(STEPS).filter(([step]) => timings[step]).map(([step, words]) => [words, spanWords(timings[step])]);
 }
 
 export const shortCount = (count) => (count < 10_000 ? count.toLocaleString() : `${Math.round(count / 1000).toLocaleString()}k`);

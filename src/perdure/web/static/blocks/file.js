@@ -1,13 +1,16 @@
 // A file: a picture that is shown, or a button that saves it. Media are fetched with the token.
 
 import * as media from '../media.js';
-import { html, render, useEffect, useState, Icon } from '../ui.js';
+import { html, lazily, render, useEffect, useState, Icon } from '../ui.js';
+import { t } from '../language.js';
+
+const Sound = lazily(async () => (await import('./sound.js')).Sound);
 
 function Saving({ id, name, label }) {
   const [problem, setProblem] = useState('');
   const save = () => media.save(id, name).catch((failure) => setProblem(failure.message));
   return html`<button type="button" class=${problem ? 'file failed' : 'file'} title=${problem || null} onClick=${save}>
-    <${Icon} name="file" />${label || name || 'Attachment'}
+    <${Icon} name="file" />${label || name || t('Attachment')}
   </button>`;
 }
 
@@ -21,13 +24,16 @@ export function File({ id, name = '', mime = '', label = '' }) {
       isGone = true;
     };
   }, [id]);
+  if (/^audio\//.test(mime)) return html`<${Sound} id=${id} name=${name} />`;
   if (!picture) return html`<${Saving} id=${id} name=${name} label=${label} />`;
-  return html`<img src=${picture} alt=${name || 'Attached image'} />`;
+  const words = name || t('Attached image');
+  const open = () => import('../lightbox.js').then(({ enlarge }) => enlarge(picture, words));
+  return html`<button type="button" class="picture" aria-label=${`Enlarge ${words}`} onClick=${open}><img src=${picture} alt=${words} /></button>`;
 }
 
 function Attached({ media: id, url, name, mime, problem }) {
   return html`<span class="media">
-    ${id ? html`<${File} id=${id} name=${name} mime=${mime} />` : name || url || 'Attachment'}
+    ${id ? html`<${File} id=${id} name=${name} mime=${mime} />` : name || url || t('Attachment')}
     ${problem ? html`<span class="problem"><${Icon} name="alert" />${problem}</span>` : null}
   </span>`;
 }

@@ -6,6 +6,7 @@ import { Button, Icon, html, useEffect, useLayoutEffect, useRef, useState } from
 import { resultWords, timeLeft } from '../words.js';
 import { Box, DiffLines } from './diff.js';
 import { Prose } from './text.js';
+import { t } from '../language.js';
 
 const TICK_MS = 1000;
 const HALF_AN_HOUR_S = 1800;
@@ -27,7 +28,7 @@ function Block({ label, class: className, size = 0, children }) {
 // A screen reader that is told of a new card is not made to read all of it.
 function Details({ args, text }) {
   const preview = previewOf(text);
-  const words = preview[0]?.startsWith('--- ') ? 'What would change' : 'What would happen';
+  const words = preview[0]?.startsWith('--- ') ? t('What would change') : t('What would happen');
   return html`<div class="blocks" aria-live="off">
     <${Block} label="Arguments" class="arguments" size=${args.length}>${exactJson(args)}<//>
     ${preview.length ? html`<${Block} label=${words} class="diff"><${DiffLines} lines=${preview} /><//>` : null}
@@ -65,14 +66,14 @@ function Consents({ give, isBusy, isOffered }) {
   const option = (label, className, body) =>
     html`<${Button} class=${className} label=${label} disabled=${isBusy} action=${(event) => give(event.currentTarget, body)} />`;
   return html`
-    ${option('Allow', 'primary small', { answer: 'allow' })}
-    ${isOffered ? option(IN_SESSION, 'quiet small lasting', { answer: 'allow', scope: 'session' }) : null}
-    ${option('Deny', 'quiet small', { answer: 'deny' })}
+    ${option(t('Allow'), 'primary small', { answer: 'allow' })}
+    ${isOffered ? option(t(IN_SESSION), 'quiet small lasting', { answer: 'allow', scope: 'session' }) : null}
+    ${option(t('Deny'), 'quiet small', { answer: 'deny' })}
     ${isOffered ? html`<details class="more" ref=${more} onKeyDown=${close}>
-      <summary class="quiet small">Allow for longer</summary>
+      <summary class="quiet small">${t('Allow for longer')}</summary>
       <div class="more-list">
-        ${option('Allow for 30 minutes', 'quiet small', { answer: 'allow', for_s: HALF_AN_HOUR_S })}
-        ${option('Allow forever', 'quiet small', { answer: 'allow', scope: 'forever' })}
+        ${option(t('Allow for 30 minutes'), 'quiet small', { answer: 'allow', for_s: HALF_AN_HOUR_S })}
+        ${option(t('Allow forever'), 'quiet small', { answer: 'allow', scope: 'forever' })}
       </div>
     </details>` : null}`;
 }
@@ -92,9 +93,9 @@ function Answers({ choices, give, isBusy }) {
   return html`
     ${choices.map((choice) => html`<${Button} key=${choice} class="quiet small choice" label=${exact(choice)} disabled=${isBusy} action=${(event) => give(event.currentTarget, { answer: choice })} />`)}
     <form class="answer" onSubmit=${submit}>
-      <textarea ref=${field} value=${typed} rows=${Math.min(typed.split('\n').length, LINES_MAX)} disabled=${isBusy} aria-label="Your answer" autocomplete="off" dir="auto"
-        placeholder=${choices.length ? 'Or type any answer' : 'Type any answer'} onInput=${(event) => setTyped(event.currentTarget.value)} onKeyDown=${enter}></textarea>
-      <button class="primary small" disabled=${isBusy}>Answer</button>
+      <textarea ref=${field} value=${typed} rows=${Math.min(typed.split('\n').length, LINES_MAX)} disabled=${isBusy} aria-label=${t('Your answer')} autocomplete="off" dir="auto"
+        placeholder=${choices.length ? t('Or type any answer') : t('Type any answer')} onInput=${(event) => setTyped(event.currentTarget.value)} onKeyDown=${enter}></textarea>
+      <button class="primary small" disabled=${isBusy}>${t('Answer')}</button>
     </form>`;
 }
 
@@ -138,7 +139,7 @@ export function Question({ entry, acts }) {
   // Why an answer did not arrive does not matter once there is one.
   const words = isPending || problem?.isLate ? (problem?.message ?? '') : '';
   const covers = isPending && isApproval && isLasting(entry) && entry.grants;
-  return html`<div class="card" tabindex="-1" role="group" ref=${body} aria-busy=${String(isBusy)} aria-label=${isApproval ? `Approval for ${entry.name ?? 'a tool'}` : 'Question'}>
+  return html`<div class="card" tabindex="-1" role="group" ref=${body} aria-busy=${String(isBusy)} aria-label=${isApproval ? `Approval for ${entry.name ?? 'a tool'}` : t('Question')}>
     <div class="card-head">
       <${Icon} name=${isApproval ? 'shield' : 'question'} />
       <${Lead} name=${entry.name} text=${entry.text} choices=${entry.choices} isApproval=${isApproval} />
@@ -146,7 +147,7 @@ export function Question({ entry, acts }) {
     </div>
     ${isPending ? null : html`<${Result} entry=${entry} />`}
     ${isApproval && isPending ? html`<${Details} args=${entry.args} text=${entry.text} />` : null}
-    ${isApproval && !isPending ? html`<details class="asked"><summary>What was asked</summary><${Details} args=${entry.args} text=${entry.text} /></details>` : null}
+    ${isApproval && !isPending ? html`<details class="asked"><summary>${t('What was asked')}</summary><${Details} args=${entry.args} text=${entry.text} /></details>` : null}
     ${covers ? html`<p class="covers">In this session or for longer, this covers: ${exact(entry.grants)}.</p>` : null}
     ${isPending ? html`<div class="choices">
       ${isApproval ? html`<${Consents} give=${give} isBusy=${isBusy} isOffered=${isLasting(entry)} />` : html`<${Answers} choices=${entry.choices} give=${give} isBusy=${isBusy} />`}

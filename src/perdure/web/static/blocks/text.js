@@ -1,7 +1,11 @@
 // Text: what a model has written, as markdown, and what a person has said, as it is.
 
 import { drawEmbedded } from './file.js';
-import { html, useLayoutEffect, useRef } from '../ui.js';
+import { html, useLayoutEffect, useRef, useState } from '../ui.js';
+
+const NEVER = { length: Infinity, lines: Infinity };
+const LONG_ANSWER = { length: 60_000, lines: 1500 };
+const LONG_MESSAGE = { length: 3000, lines: 30 };
 
 let markdown = null;
 let loading = null;
@@ -26,6 +30,7 @@ function drawn(body, text, isStreaming, mark) {
   else {
     markdown.draw(body, text, { isStreaming });
     drawEmbedded(body);
+    if (!isStreaming && markdown.isRich(body)) import('../enrich.js').then(({ enrich }) => enrich(body));
   }
   mark?.(body);
 }
@@ -43,6 +48,22 @@ export function Prose({ text, isStreaming = false, mark = null }) {
   return html`<div class="prose" dir="auto" ref=${body}></div>`;
 }
 
-export const Text = ({ text, isStreaming }) => html`<${Prose} text=${text} isStreaming=${isStreaming} />`;
+// A text as far as it is shown: of a very long one the beginning, and a button for the rest.
+function useFolded(text, { length, lines }) {
+  const [isWhole, setWhole] = useState(false);
+  if (isWhole) return [text, null];
+  const cut = text.length > length || text.split('\n', lines + 1).length > lines ? text.split('\n').slice(0, lines).join('\n').slice(0, length) : text;
+  if (cut.length === text.length) return [text, null];
+  const more = html`<button type="button" class="link unfold" onClick=${() => setWhole(true)}>Show all (${text.length.toLocaleString()} characters)</button>`;
+  return [`${cut}…`, more];
+}
 
-export const Said = ({ text }) => html`<div class="bubble" dir="auto">${text}</div>`;
+export function Text({ text, isStreaming }) {
+  const [shown, more] = useFolded(text, isStreaming ? NEVER : LONG_ANSWER);
+  return html`<${Prose} text=${shown} isStreaming=${isStreaming} />${more}`;
+}
+
+export function Said({ text }) {
+  const [shown, more] = useFolded(text, LONG_MESSAGE);
+  return html`<div class="bubble" dir="auto">${shown}</div>${more}`;
+}

@@ -2,10 +2,11 @@
 
 import { html } from '../ui.js';
 import { Prose } from './text.js';
+import { t } from '../language.js';
 
 export function Thinking({ text, isOpen }) {
   return html`<details class="thinking" open=${isOpen}>
-    <summary class="meta">${isOpen ? 'Thinking…' : 'Thoughts'}</summary>
+    <summary class="meta">${isOpen ? t('Thinking…') : t('Thoughts')}</summary>
     <${Prose} text=${text} isStreaming=${isOpen} />
   </details>`;
 }

@@ -2,10 +2,11 @@
 
 import { exact, exactJson } from '../exact.js';
 import { Button, Icon, html, useLayoutEffect, useRef, useState } from '../ui.js';
-import { TOOL_STATES, effectWords } from '../words.js';
+import { TOOL_STATES, effectWords, spanWords } from '../words.js';
 import { Box, DiffText } from './diff.js';
 import { diffLines } from '../diffs.js';
 import { File, Files } from './file.js';
+import { t } from '../language.js';
 
 const SHOWN_MAX = 2000;
 const LINES_MAX = 30;
@@ -35,7 +36,7 @@ function Inside({ id, name, sent, text, whole, size, effect }) {
     ${sent ? html`<${Box} label=${`Arguments of ${name}`}>${exactJson(sent)}<//>` : null}
     ${text ? html`<${Result} name=${name} text=${text} />` : null}
     ${file ? html`<p class="tool-file"><${File} ...${file} /></p>` : null}
-    ${effect?.late_result ? html`<p class="tool-note">What the tool returned later:</p><${Result} name=${name} text=${effect.late_result} />` : null}
+    ${effect?.late_result ? html`<p class="tool-note">${t('What the tool returned later:')}</p><${Result} name=${name} text=${effect.late_result} />` : null}
   </div>`;
 }
 
@@ -56,20 +57,20 @@ function Effect({ id, effect, mark, summary }) {
   };
   return html`<p class="effect">${effectWords(effect)}</p>
     <div class="choices">
-      <${Button} class="quiet small" label="It happened" disabled=${isBusy} action=${() => say(true)} />
-      <${Button} class="quiet small" label="It did not happen" disabled=${isBusy} action=${() => say(false)} />
+      <${Button} class="quiet small" label=${t('It happened')} disabled=${isBusy} action=${() => say(true)} />
+      <${Button} class="quiet small" label=${t('It did not happen')} disabled=${isBusy} action=${() => say(false)} />
     </div>
     <p class="error" role="alert">${problem}</p>`;
 }
 
 export function ToolCall({ row, acts }) {
-  const { key: id, name, sent, text, state, progress, attachments, whole, size, effect } = row;
+  const { key: id, name, sent, text, state, progress, attachments, whole, size, effect, tookMs } = row;
   const summary = useRef(null);
   const shown = effect && effect.state !== 'unknown' ? effect.state : state;
   return html`
     <details>
       <summary ref=${summary}>
-        <${Icon} name="tool" /><span class="tool-name" dir="auto">${exact(name)}</span><span class="tool-progress" aria-live="off">${state === 'started' && progress ? ` ${exact(progress)} ` : ' '}</span><span class=${`tool-state ${shown ?? ''}`}>${TOOL_STATES[shown] ?? ''}</span>
+        <${Icon} name="tool" /><span class="tool-name" dir="auto">${exact(name)}</span><span class="tool-progress" aria-live="off">${state === 'started' && progress ? ` ${exact(progress)} ` : ' '}</span>${tookMs >= 1000 ? html`<span class="tool-took">${spanWords(tookMs)}</span>` : null}<span class=${`tool-state ${shown ?? ''}`}>${TOOL_STATES[shown] ?? ''}</span>
       </summary>
       <${Inside} id=${id} name=${name} sent=${sent} text=${text && exact(text)} whole=${whole} size=${size} effect=${effect} />
     </details>
