@@ -26,8 +26,8 @@ from perdure.domain.journal.records import (
     ToldTurn,
     TurnView,
 )
+from perdure.domain.journal.spoken import TurnVersions
 from perdure.domain.journal.transcript import Entry, RunningText
-from perdure.domain.journal.turn_versions import TurnVersions
 from perdure.domain.turn.rebuilding import StoredRequest
 from perdure.domain.turn.standing import SessionStanding
 from perdure.domain.turn.watching import Move

@@ -12,6 +12,7 @@ from perdure.domain.journal.attachments import PICTURES
 from perdure.domain.journal.events import Attachment
 from perdure.domain.journal.left_out import omissions_of
 from perdure.domain.journal.records import TurnView
+from perdure.domain.journal.spoken import with_versions
 from perdure.domain.journal.transcript import (
     Entry,
     PlacedEntry,
@@ -21,7 +22,6 @@ from perdure.domain.journal.transcript import (
     parent_of,
     placed_entries,
 )
-from perdure.domain.journal.turn_versions import with_versions
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.reading.pictures import BYTES_MAX, needs_fitting
 from perdure.domain.text import storable

@@ -10,8 +10,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from perdure.domain.ids import TurnId
-from perdure.domain.journal.spoken import said_in
-from perdure.domain.journal.turn_versions import NO_VERSIONS, TurnVersions
+from perdure.domain.journal.spoken import NO_VERSIONS, TurnVersions, said_in
 from perdure.domain.kinds import TurnKind
 from perdure.store.operations import journal
 from perdure.store.statement import Op, listed, many
