@@ -530,3 +530,24 @@ async def test_the_page_speaks_german_to_those_who_want_that(
     await chat.sign_in()
     await expect(chat.page.get_by_role("button", name="New chat")).to_be_visible()
     assert chat.errors == []
+
+
+@pytest.mark.shared
+async def test_a_library_that_is_missing_costs_no_text(chat: Chat) -> None:
+    async def said(route: Route) -> None:
+        response = await route.fetch()
+        page = await response.json()
+        page["messages"][-1]["text"] = RICH
+        await route.fulfill(response=response, json=page)
+
+    await chat.sign_in()
+    await chat.say("rich")
+    await chat.answered("rich")
+    await chat.page.route(re.compile(r"/transcript\?"), said)
+    for library in ("katex", "highlight", "mermaid"):
+        await chat.page.route(f"**/vendor/{library}*", lambda route: route.abort())
+    await chat.page.reload()
+    prose = chat.page.locator(".row.assistant > .prose")
+    await expect(prose.locator(".math")).to_have_text("E = mc^2")
+    await expect(prose.locator("code").first).to_contain_text("return x + 1")
+    await expect(prose.locator("code").last).to_contain_text("graph TD")

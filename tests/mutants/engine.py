@@ -24,6 +24,7 @@ RUNNING: Final = "tests/sim/test_running.py"
 SAMPLING: Final = "tests/e2e/test_sampling.py"
 STILL_AT_WORK: Final = "tests/sim/test_still_at_work.py"
 STOP_IN_TIME: Final = "tests/sim/test_stop_in_time.py"
+STORE_SHELVES: Final = "tests/contract/test_store_shelves.py"
 TOOL_CALLS: Final = "tests/sim/test_tool_calls.py"
 WAKES: Final = "tests/unit/test_wakes.py"
 WINDOWS: Final = "tests/unit/test_windows.py"
@@ -50,6 +51,18 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="if may_become_silent(said):",
         new="if not said:",
         killed_by=(f"{GROUPS}::test_an_agent_that_reads_along_may_say_nothing",),
+    ),
+    Mutant(
+        name="list_tells_what_is_known",
+        promise="P12",
+        bug="A client is told again of conversations that have not changed.",
+        file="engine/watching/lists.py",
+        symbol="_ListWatch.learn",
+        old="if self.known.get(view.id) != view",
+        new="if view",
+        killed_by=(
+            f"{STORE_SHELVES}::test_clients_hear_live_of_what_changes_and_of_nothing_else[sqlite]",
+        ),
     ),
     Mutant(
         name="settled_turn_loses_its_time",

@@ -542,6 +542,21 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         ),
     ),
     Mutant(
+        name="an_undone_turn_is_asked_again",
+        promise="P11",
+        bug="A turn that was undone is asked again, and what runs is stopped for it.",
+        file="store/operations/commands/heads.py",
+        symbol="_again",
+        old="if meant and (tip is None or",
+        new="if meant and (tip is None and",
+        killed_by=(
+            (
+                f"{STORE_COMMANDS}::TestAskingAgainInOtherWords"
+                "::test_a_turn_that_is_not_on_the_way_here_costs_no_running_one[sqlite]"
+            ),
+        ),
+    ),
+    Mutant(
         name="retry_runs_after_what_waits",
         promise="P11",
         bug="A message that is asked again waits behind messages that came later.",

@@ -7,7 +7,7 @@ import { Composer } from './composer.js';
 import { Conversation } from './conversation.js';
 import { drawEmpty } from './empty.js';
 import { drawIcons } from './icons.js';
-import { Log } from './log.js';
+import { Log, loaded } from './log.js';
 import { Outbox, newId } from './outbox.js';
 import { Panel } from './panel.js';
 import { isActive, rowsOf } from './rows.js';
@@ -114,7 +114,14 @@ function present(draft) {
   listed();
 }
 
+// What an answer may need is loaded while its question is written.
+function prepare() {
+  ready();
+  loaded().catch(() => {});
+}
+
 function send(text, attachments) {
+  prepare();
   const { name, transcript } = current;
   if (isBlank()) {
     history.replaceState(null, '', `#c=${encodeURIComponent(name)}`);
@@ -296,9 +303,14 @@ function followed(isFollowing) {
 
 let isProseTried = false;
 
-// Nobody wants to see a text twice, first as it is and then as it is meant.
+// Nobody wants to see a page of text twice, first as it is and then as it is meant. But what comes
+// now is shown now.
 function isProseReady() {
   if (isReady() || isProseTried) return true;
+  if (isActive(current.transcript) || outbox.of(current.name).length) {
+    ready();
+    return true;
+  }
   ready().then(() => {
     isProseTried = true;
     redraw();
@@ -545,6 +557,7 @@ addEventListener('hashchange', () => {
 addEventListener('online', nudge);
 addEventListener('offline', redraw);
 document.addEventListener('visibilitychange', nudge);
+element('text').addEventListener('input', prepare, { once: true });
 element('search').addEventListener('click', openSearch);
 element('open-sessions').addEventListener('click', openSessions);
 element('open-permissions').addEventListener('click', openPermissions);
