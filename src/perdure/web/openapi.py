@@ -46,6 +46,9 @@ def _call(endpoint: Endpoint[Services, Any, Any]) -> _Operation:
 # The endpoints, and the routes that are more than one JSON request with one JSON answer.
 CALLS: Final = (
     *(_call(each) for each in ENDPOINTS),
+    _Operation("get", "/api/events",
+               "Conversations that have changed, as they change, as server-sent events",
+               wire.ConversationsOut, media="text/event-stream"),
     _Operation("get", "/api/conversations/{name}/events",
          "Live events; resume with Last-Event-ID", None, media="text/event-stream"),
     _Operation("post", "/api/media", "Upload a file, as the body or in a form", wire.MediaOut,
