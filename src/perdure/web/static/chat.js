@@ -405,11 +405,11 @@ function remove(name) {
 
 // One may type at once: the first field hands over what is in it.
 async function openSearch() {
-  panel.show(t('Search'), html`<input type="search" id="first-words" aria-label=${t('Search in all conversations')} />`);
+  const which = panel.show(t('Search'), html`<input type="search" id="first-words" aria-label=${t('Search in all conversations')} />`);
   const field = element('first-words');
   field.focus();
   const { Search } = await import('./search.js');
-  if (field.isConnected) panel.show(t('Search'), html`<${Search} first=${field.value} titleOf=${(name) => sidebar.titleOf(name)} go=${goTo} />`);
+  panel.replace(which, t('Search'), html`<${Search} first=${field.value} titleOf=${(name) => sidebar.titleOf(name)} go=${goTo} />`);
   panel.styled();
 }
 

@@ -4,6 +4,7 @@ import { Blocks } from './blocks/index.js';
 import { Notice } from './blocks/notice.js';
 import { Plan } from './blocks/plan.js';
 import { isSameRow } from './rows.js';
+import { loadStyle } from './scripts.js';
 import { Button, Icon, html, lazily, remembered, render, useState } from './ui.js';
 import { Foot, Spent, useVersions } from './foot.js';
 import { leftOutWords, whenOf } from './words.js';
@@ -77,7 +78,10 @@ function Status({ row: { text, isBusy } }) {
 }
 
 // Most conversations have neither calls nor cards: those are loaded with the first one.
-const Question = lazily(async () => (await import('./blocks/question.js')).Question);
+const Question = lazily(async () => {
+  const [found] = await Promise.all([import('./blocks/question.js'), loadStyle('./blocks/question.css')]);
+  return found.Question;
+});
 const ToolCall = lazily(async () => (await import('./blocks/tool.js')).ToolCall);
 export const loaded = () => Promise.all([Question.loading(), ToolCall.loading()]);
 
