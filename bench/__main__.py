@@ -13,7 +13,7 @@ from bench.report import Findings, machine, page
 
 PARTS = (
     *("turns", "store", "stream", "flight", "start", "recovery", "steering"),
-    *("verifying", "written", "batches", "tools", "mcp", "agents", "screen"),
+    *("verifying", "written", "batches", "tools", "mcp", "agents", "screen", "schedule"),
 )
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
