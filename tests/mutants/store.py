@@ -169,8 +169,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         bug="A message begins its turn while another turn of its session runs.",
         file="store/operations/turns/queueing.py",
         symbol="take",
-        old="if context.may_begin and not open_turns and not has_files and not update.album:",
-        new="if context.may_begin and not has_files and not update.album:",
+        old="if context.may_begin and not open_turns and not has_files and not _album_of(update):",
+        new="if context.may_begin and not has_files and not _album_of(update):",
         killed_by=(f"{STORE_TURNS}::test_nothing_begins_beside_a_turn_that_runs[sqlite]",),
     ),
     Mutant(

@@ -29,10 +29,13 @@ from perdure.app.config.loading import (
     reload,
     restart_keys,
 )
+from perdure.app.config.platforms import platforms
 from perdure.app.config.toml_positions import Positions
 from perdure.app.config.tool_checks import check_folders
 from perdure.app.config.values import FILE_ACTS, FILES, SHELL, SHELL_ACTS
+from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Rejected
+from perdure.ports.platform.manifest import no_answers
 from perdure.ports.system import sandbox
 from perdure.tools.builtin.files.tool import FilesTool
 from perdure.tools.shell.jobs import ShellJobs
@@ -948,3 +951,25 @@ def test_settings_of_tools_need_no_restart_except_the_wait() -> None:
     waits = read(f"{CHAT}[tools]\nanswer_wait_s = 5")
     assert restart_keys(before, live) == ()
     assert restart_keys(before, waits) == ("[tools] answer_wait_s",)
+
+
+def test_each_section_of_one_platform_has_its_own_folder_and_hook(tmp_path: Path) -> None:
+    sections = "[adapters.{}]\nplatform = 'slack'\ntoken = 'xoxb-{}'\napp_token = 'xapp-{}'\n"
+    config = read("".join(sections.format(name, name, name) for name in ("slack", "work")))
+    hooks: list[str] = []
+
+    def hook_url(name: str) -> str:
+        hooks.append(name)
+        return f"https://gateway.example/hooks/{name}"
+
+    made = platforms(
+        config.adapters,
+        home=tmp_path,
+        clock=SystemClock(),
+        entropy=SystemEntropy(),
+        hook_url=hook_url,
+        answers=lambda _: no_answers,
+    )
+    assert [(name, made[name].name) for name in made] == [("slack", "slack"), ("work", "work")]
+    assert hooks == ["slack", "work"]
+    assert sorted(path.name for path in (tmp_path / "adapters").iterdir()) == ["slack", "work"]

@@ -149,7 +149,8 @@ def without_terms(configured: Mapping[str, AdapterSettings]) -> dict[str, Adapte
         field: getattr(AdapterSettings(), field)
         for field in (
             "allow", "allow_places", "allow_roles", "allow_bots", "operators", "pairing", "agent",
-            "busy", "groups", "mention", "overhear", "places",
+            "busy", "groups", "mention", "overhear", "collect_ms",
+            "places",
         )
     }  # fmt: skip
     return {
@@ -173,6 +174,7 @@ def terms_of(settings: AdapterSettings) -> Terms:
         busy=None if settings.busy is None else Busy(settings.busy),
         is_per_person=settings.groups == "person",
         overhears=settings.overhear,
+        collect_ms=settings.collect_ms,
         places=tuple(map(_place_terms, settings.places)),
     )
 

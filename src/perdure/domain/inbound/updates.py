@@ -51,6 +51,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     message begins its thread, so that was said in the place itself. `persona` counts where people
     have chosen none. `may_be_silent`: its agent may decide that it needs no answer.
     `is_open_place`: everybody may speak in the place, so not everybody may stop or reset there.
+    Messages of a person that come within `collect_ms` are one message; with 0 none are.
     """
 
     address: Address
@@ -83,6 +84,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     persona: str = ""
     may_be_silent: bool = False
     is_open_place: bool = False
+    collect_ms: int = 0
 
     @property
     def is_shared(self) -> bool:

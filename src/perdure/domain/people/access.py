@@ -77,6 +77,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     busy: Busy | None = None
     is_per_person: bool = False  # each person of a group has a conversation of their own
     overhears: bool | None = None
+    collect_ms: int = 0
     places: tuple[PlaceTerms, ...] = ()
 
 

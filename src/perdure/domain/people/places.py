@@ -40,6 +40,7 @@ class LocalTerms(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str = ""
     busy: Busy = Busy.QUEUE
     overhears: bool = False
+    collect_ms: int = 0
     has_own_threads: bool | None = None
     is_open: bool = False
     is_left_out: bool = False
@@ -65,6 +66,7 @@ def terms_at(terms: Terms, arrival: Arrival) -> LocalTerms:
         instructions="\n\n".join(filter(None, said)),
         busy=place.busy or terms.busy or (Busy.QUEUE if is_group else Busy.INTERRUPT),
         overhears=_overhears(terms, place, arrival),
+        collect_ms=0 if is_group else terms.collect_ms,
         has_own_threads=place.has_own_threads,
         is_open=is_group and not terms.is_per_person and _is_open(rules, arrival.place),
         is_left_out=is_group and _is_left_out(place, arrival.thread),

@@ -371,6 +371,7 @@ def _update_of(caller: PlacedArrival, terms: LocalTerms, principal: PrincipalId)
         persona=terms.persona,
         may_be_silent=terms.may_be_silent,
         is_open_place=terms.is_open,
+        collect_ms=terms.collect_ms,
     )
 
 

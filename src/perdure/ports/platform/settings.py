@@ -47,6 +47,9 @@ CommandWords = Annotated[
     tuple[NonEmptyText, ...],
     Meta(min_length=1, description='a list such as ["program", "argument"]'),
 ]
+CollectMs = Annotated[
+    int, Meta(ge=0, le=5_000, description="a number of milliseconds from 0 to 5000")
+]
 BusyChoice = Literal["interrupt", "queue", "steer"]
 
 
@@ -109,6 +112,7 @@ class AdapterSettings(Section, frozen=True, kw_only=True):
     groups: Literal["shared", "person"] = "shared"
     mention: bool = True
     overhear: bool | None = None
+    collect_ms: CollectMs = 0
     places: tuple[PlaceSection, ...] = ()
     display: DisplaySettings = DisplaySettings()
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from perdure.domain.errors import Rejected
 from perdure.domain.ids import TurnId
-from perdure.domain.inbound.updates import Accepted, UpdateEffect
+from perdure.domain.inbound.updates import Accepted, Update, UpdateEffect
 from perdure.domain.journal.attachments import is_unread
 from perdure.domain.journal.events import (
     AnyEvent,
@@ -16,7 +16,7 @@ from perdure.domain.journal.events import (
     TurnQueued,
     TurnStarted,
 )
-from perdure.domain.kinds import UNASKED, TurnKind
+from perdure.domain.kinds import UNASKED, TurnKind, UpdateKind
 from perdure.domain.outcomes import Busy, Outcome
 from perdure.domain.prompt.whereabouts import Whereabouts
 from perdure.domain.tools.asking import STILL_WAITING
@@ -34,7 +34,13 @@ from perdure.store.operations.turn_context import LockedTurn, TurnContext
 from perdure.store.operations.turns import errands, turn_rows
 from perdure.store.operations.turns.claiming import Begun, claimed
 from perdure.store.operations.turns.endings import Closing, end_turn, locked
-from perdure.store.operations.turns.session_queue import ALBUM_MS, look_again, queue_turn
+from perdure.store.operations.turns.session_queue import (
+    ALBUM_MS,
+    COLLECT_MS_MAX,
+    COLLECTED,
+    look_again,
+    queue_turn,
+)
 from perdure.store.operations.turns.turn_rows import ALONE, Album
 from perdure.store.statement import Op, run
 
@@ -68,7 +74,7 @@ def take(context: TurnContext, *, may_overtake: bool = False) -> Op[Reception]:
     yield from quotas.insist_on_turn(context.quota, update.principal, update, ends=int(gives_way))
     has_files = any(map(is_unread, update.attachments))
     # Beginning here saves the commit of a separate claim.
-    if context.may_begin and not open_turns and not has_files and not update.album:
+    if context.may_begin and not open_turns and not has_files and not _album_of(update):
         return (yield from _begin(context))
     is_running = started is not None and started.state in AT_WORK
     is_next = may_overtake or not any(map(_is_message_in_line, open_turns))
@@ -84,7 +90,8 @@ def take(context: TurnContext, *, may_overtake: bool = False) -> Op[Reception]:
         assert found is not None
         recorded += yield from end_turn(started.id, found, closing, context.stamp)
         ended = (started.id,)
-    album = Album(update.album, context.stamp.at + ALBUM_MS) if update.album else ALONE
+    name = _album_of(update)
+    album = Album(name, context.stamp.at + _wait_ms(update)) if name else ALONE
     recorded += yield from queue_turn(
         context.session,
         (yield from _queued(context)),
@@ -152,11 +159,24 @@ def _is_of_album(context: TurnContext, turn: LockedTurn) -> bool:
     return bool(update.album) and (turn.album, turn.sender) == (update.album, update.principal)
 
 
+def _album_of(update: Update) -> str:
+    """Return the name of the album that a message is part of, or an empty string. Quick messages of
+    one person count as one, where they are collected."""
+    is_collected = update.collect_ms > 0 and update.kind is UpdateKind.MESSAGE
+    return update.album or (COLLECTED if is_collected else "")
+
+
+def _wait_ms(update: Update) -> int:
+    """Return for how long more of the message's album is waited for."""
+    return ALBUM_MS if update.album else min(update.collect_ms, COLLECT_MS_MAX)
+
+
 def _joins(context: TurnContext) -> Op[TurnId | None]:
     """Return the turn of the album this message belongs to, while that turn waits and is last in
     line."""
     newest = context.open_turns[-1] if context.open_turns else None
-    if newest is None or newest.attempts or not _is_of_album(context, newest):
+    mine = (_album_of(context.update), context.update.principal)
+    if newest is None or newest.attempts or not mine[0] or (newest.album, newest.sender) != mine:
         return None
     events = yield from journal.of_turn(newest.id)
     return newest.id if len(events) < ALBUM_EVENTS_MAX else None
@@ -174,7 +194,7 @@ def _join(context: TurnContext, turn: TurnId) -> Op[Reception]:
     )
     recorded = yield from journal.append(context.session, [event], at=stamp.at)
     yield from attaching.put(event, stamp)
-    yield from run(_WAIT_LONGER, stamp.at + ALBUM_MS, turn)
+    yield from run(_WAIT_LONGER, stamp.at + _wait_ms(update), turn)
     yield from look_again(context.session, stamp)
     return Reception(accepted=accepted(context, turn, UpdateEffect.JOINED, recorded))
 

@@ -25,10 +25,15 @@ from perdure.store.statement import Op, exists, run, sql_list
 _NOT_READY = "UPDATE sessions SET ready_at = NULL WHERE id = $1"
 # How long a turn waits for more of its album: platforms deliver an album message by message.
 ALBUM_MS: Final = 800
+# The name of the album of messages that a person has sent quickly one after the other, and the
+# longest time for which more of them are waited for.
+COLLECTED: Final = "(collected)"
+COLLECT_MS_MAX: Final = 5_000
 # The end of the wait for an album, and of a session's hold. If the clock was set back, no wait
 # becomes longer than it was when it was written.
+_LONGEST = f"CASE WHEN next.album = '{COLLECTED}' THEN {COLLECT_MS_MAX} ELSE {ALBUM_MS} END"
 _WHOLE = f"""
-    CASE WHEN next.not_before - {ALBUM_MS} > $1 THEN {ALBUM_MS} + CAST($1 AS BIGINT)
+    CASE WHEN next.not_before - {_LONGEST} > $1 THEN {_LONGEST} + CAST($1 AS BIGINT)
          ELSE next.not_before END"""
 _HELD = "CASE WHEN held_at > $1 THEN hold_until - held_at + $1 ELSE hold_until END"
 # The rank of a session among the ready ones: after the same person's other sessions, or level with
