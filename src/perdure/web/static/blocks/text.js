@@ -26,7 +26,8 @@ export function ready() {
 }
 
 function drawn(body, text, isStreaming, mark) {
-  if (!markdown) body.textContent = text;
+  // Without the white space at the end, which markdown leaves out too: what was shown never shrinks.
+  if (!markdown) body.textContent = text.trimEnd();
   else {
     markdown.draw(body, text, { isStreaming });
     drawEmbedded(body);
