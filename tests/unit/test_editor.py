@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perdure.app.editor.calls import call_seen
@@ -44,19 +44,30 @@ def fenced(diff: str) -> str:
     return f"May I?\n\n````diff\nAll of it changes:\n{diff}\n````\n\nPlease."
 
 
+def places_of(part: str, text: str, at: int) -> list[int]:
+    """Return where a part of a text may stand, from `at` on."""
+    if not part:
+        return [at]
+    return [start for start in range(at, len(text)) if text.startswith(part, start)]
+
+
 @given(LINES, LINES, st.booleans(), st.booleans())
+@example(["a"] * 5, ["a"] * 4, False, True)
 def test_the_changes_of_a_diff_lead_from_the_old_text_to_the_new(
     old: list[str], new: list[str], old_ends: bool, new_ends: bool
 ) -> None:
     before = "\n".join(old) + "\n" * old_ends
     after = "\n".join(new) + "\n" * new_ends
-    rebuilt, at = "", 0
+    # The same lines may stand in several places, and a change does not say in which.
+    rebuilt = {("", 0)}
     for edit in edits_in(fenced(unified_diff(before, after, "a.txt"))):
         assert edit.old is not None
-        start = before.index(edit.old, at) if edit.old else at
-        rebuilt += before[at:start] + edit.new
-        at = start + len(edit.old)
-    assert rebuilt + before[at:] == after
+        rebuilt = {
+            (text + before[at:start] + edit.new, start + len(edit.old))
+            for text, at in rebuilt
+            for start in places_of(edit.old, before, at)
+        }
+    assert after in {text + before[at:] for text, at in rebuilt}
 
 
 def test_a_new_file_has_no_old_text_and_what_is_cut_is_not_shown() -> None:
