@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from perdure.app.config.platforms import Hosts
-from perdure.app.wiring.assembly import NodeDependencies, NodeParts, begin_receiving, compose_node
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
+from perdure.app.wiring.receiving import begin_receiving
 from perdure.domain.ids import SessionId
 from perdure.domain.inbound.arrivals import Arrival, Sender
 from perdure.domain.outcomes import StopReason

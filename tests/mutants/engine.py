@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 ACCESS_ASKED_AGAIN: Final = "tests/sim/test_access_asked_again.py"
 DELIVERY_HOLDS: Final = "tests/sim/test_delivery_holds.py"
 FEED: Final = "tests/unit/test_feed.py"
+HOOKS: Final = "tests/sim/test_hooks_survive.py"
 HANDOVER: Final = "tests/unit/test_handover.py"
 LEASES: Final = "tests/unit/test_leases.py"
 LEASES_ASKED: Final = "tests/sim/test_leases_asked.py"
@@ -63,6 +64,16 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         killed_by=(
             f"{STORE_SHELVES}::test_clients_hear_live_of_what_changes_and_of_nothing_else[sqlite]",
         ),
+    ),
+    Mutant(
+        name="occasion_deleted_before_it_is_heard",
+        promise="P1",
+        bug="The row of an occasion is deleted first, so a crash hides it from the hooks.",
+        file="engine/watching/hook_pump.py",
+        symbol="HookPump._tell_stored",
+        old="        await self._hooks.call(call)\n",
+        new="        await self._occasions.heard(call)\n        await self._hooks.call(call)\n",
+        killed_by=(f"{HOOKS}::test_no_instant_hides_an_end_from_hooks",),
     ),
     Mutant(
         name="settled_turn_loses_its_time",

@@ -16,6 +16,8 @@ import pytest
 
 from perdure.app.reading.file_reading import FileReader
 from perdure.app.wiring.assembly import NodeDependencies, compose_node
+from perdure.domain.errors import Ambiguous, Transient
+from perdure.domain.hooks.occasions import HookCall, Occasion
 from perdure.domain.ids import SessionId
 from perdure.domain.people.access import EVERYBODY, AccessRules, Terms
 from perdure.domain.turn.watching import Delta
@@ -24,6 +26,7 @@ from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.turns.tools.deadlines import Deadlines
 from perdure.engine.watching.feed import Feed, FeedItem
+from perdure.ports.records.occasions import Hooks
 from perdure.ports.turns.tools import Tools
 from perdure.store.drivers.driver import Driver
 from perdure.store.drivers.postgres import PostgresDriver
@@ -36,6 +39,7 @@ from perdure.testkit.simulator.commits import CountedDriver, FusedDriver
 from perdure.testkit.simulator.crash import (
     PORTS,
     Fuse,
+    Fused,
     FusedAgent,
     FusedFetcher,
     FusedPlatform,
@@ -51,6 +55,27 @@ from perdure.testkit.simulator.world import PLATFORM, Setup, World
 
 Before = Callable[[World], Awaitable[None]]
 Tell = Callable[[str], None]
+
+
+class FusedHooks:
+    """Lets the process die right before and right after hooks were told. Otherwise hooks are always
+    told, because their port raises nothing."""
+
+    def __init__(self, hooks: Hooks, fuse: Fuse) -> None:
+        self._hooks = hooks
+        self._fused = Fused(hooks, fuse)
+        self.failures = hooks.failures
+
+    async def find(self) -> frozenset[Occasion]:
+        return await self._hooks.find()
+
+    async def call(self, call: HookCall) -> None:
+        try:
+            await self._fused.call(call)
+        except Transient:
+            await self._hooks.call(call)
+        except Ambiguous:
+            pass
 
 
 class WatchedFeed(Feed):
@@ -92,6 +117,7 @@ def surroundings(world: World, store: Store, tools: Tools, fuse: Fuse) -> NodeDe
         adapters={PLATFORM: FusedPlatform(world.platform, deliveries)},
         sources={PLATFORM: FusedFetcher(world.platform, fuse)},
         reader=InstantPictures(FileReader()),
+        hooks=FusedHooks(world.hooks, fuse),
         terms=lambda _: Terms(rules=AccessRules(allow=frozenset({EVERYBODY}))),
     )
 

@@ -27,6 +27,7 @@ from perdure.store.ports.records.history import (
     StoredIndex,
 )
 from perdure.store.ports.records.media import StoredMedia
+from perdure.store.ports.records.occasions import StoredOccasions
 from perdure.store.ports.records.shelves import StoredShelves
 from perdure.store.ports.records.stickers import StoredStickers
 from perdure.store.ports.turns.budgets import StoredBudgets
@@ -99,6 +100,7 @@ class Store:
         self.fetches = StoredFetches(driver, mint, node, quota=quota)
         self.stickers = StoredStickers(driver, mint, node)
         self.memory = StoredMemory(driver, mint)
+        self.occasions = StoredOccasions(driver, mint, node)
 
     async def open(self) -> list[Applied]:
         """Open the database and migrate it. Returns the migrations that were applied."""

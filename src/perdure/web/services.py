@@ -14,6 +14,7 @@ from perdure.ports.platform.adapter import HookRequest, HookResponse
 from perdure.ports.records.condition import StoreCondition
 from perdure.ports.records.history import Counts
 from perdure.ports.records.media import MediaLibrary
+from perdure.ports.records.occasions import Hooks, NoHooks
 from perdure.ports.records.shelves import Shelves
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.servers import ToolServers
@@ -53,6 +54,7 @@ class Services(OperatorServices, frozen=True, kw_only=True):
     tool_servers: ToolServers
     # By the adapter's name.
     hooks: Mapping[str, Hook] = MappingProxyType({})
+    operators_hooks: Hooks = NoHooks()
     # Networks of trusted proxies, and host names that are ours.
     proxies: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from perdure.ports.people.places import PlaceView
 from perdure.ports.people.principals import TokenView
 from perdure.ports.records.audit import SessionMark
 from perdure.ports.records.history import ArrivalRecord, Hit
+from perdure.ports.records.occasions import HookFailures
 from perdure.ports.turns.questions import GrantView
 from perdure.ports.turns.servers import ToolServerView
 
@@ -242,6 +243,8 @@ class StatusOut(msgspec.Struct):
     tool_servers: list[ToolServerView] = []
     # Agents that are programs of their own, for operators.
     programs: list[AgentStanding] = []
+    # How often hooks have failed since the start, for operators.
+    hooks: HookFailures = HookFailures()
 
 
 class ParkedOut(msgspec.Struct):

@@ -15,7 +15,9 @@ from perdure.app.config.loading import Config, ServerConfig
 from perdure.app.config.platforms import address_forms
 from perdure.app.life.life_log import LifeLog
 from perdure.app.operate.verify import report
-from perdure.app.wiring.assembly import NodeDependencies, NodeParts, begin_receiving, compose_node
+from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
+from perdure.app.wiring.receiving import begin_receiving
+from perdure.domain.hooks.occasions import Occasion
 from perdure.domain.outcomes import Busy
 from perdure.domain.people.menu import OfferedTool
 from perdure.domain.turn.rebuilding import StoredRequest
@@ -37,6 +39,7 @@ class Node:
         self._turns = parts.turns
         self._receivers = parts.receivers
         self._review = parts.review
+        self._hooks = parts.hooks
         self.roster = roster
 
     @property
@@ -90,6 +93,10 @@ class Node:
         """End the work of people who may no longer speak: stop their running turns, and refuse the
         waiting ones."""
         await self._review.step()
+
+    def tell_hooks_of_start(self) -> None:
+        """Tell hooks that people can reach the node."""
+        self._hooks.say(Occasion.STARTED)
 
     def resolve_agent(self, name: str) -> str:
         """Return the name of a configured agent; an empty name means the default. Raises
@@ -196,6 +203,7 @@ def _services(
         agents=parts.agents,
         tool_servers=dependencies.servers,
         hooks=parts.receivers.hooks(),
+        operators_hooks=dependencies.hooks,
         forms=address_forms(config.adapters),
         access=store.access,
         places=store.places,

@@ -22,6 +22,7 @@ from perdure.app.config import loading as config
 from perdure.app.config.environment import OPERATOR, SERVER_FILE, signed_in
 from perdure.app.config.toml_errors import ConfigError, Problem
 from perdure.app.config.toml_positions import Positions
+from perdure.app.hooks.hooks import HomeHooks
 from perdure.app.life.descriptors import shares
 from perdure.app.life.life_log import tell_of_migrations, tell_of_start, tell_of_store
 from perdure.app.life.listening import Bound, LocalSite, UnusableHost, backlog, bound, cannot_listen
@@ -132,7 +133,7 @@ async def _life(
         dependencies = _dependencies(
             place, options, settings, store, roster, hosts=hosts, outgoing=outgoing, environ=environ
         )
-        dependencies = msgspec.structs.replace(dependencies, servers=maker.servers)
+        dependencies = _with_programs(dependencies, maker, home)
         running = await stack.enter_async_context(running_node(dependencies, settings))
         stack.callback(Standstill(running.tally.stood_still).end)
         public = without_login(settings.server.base_url or place.url)[0]
@@ -161,6 +162,14 @@ async def _life(
         await running.node.drain_requested.wait()
         await _drain(running.node, stop, notifier, within_s=drain_s)
     return Again(_port_of(url)) if signals.is_restart else None
+
+
+def _with_programs(
+    dependencies: NodeDependencies, maker: agents.BackendMaker, home: Path
+) -> NodeDependencies:
+    """Return the dependencies with what starts programs: the tool servers, and the hooks."""
+    hooks = HomeHooks(home, children=maker.children, clock=dependencies.clock)
+    return msgspec.structs.replace(dependencies, servers=maker.servers, hooks=hooks)
 
 
 async def _made_way(
@@ -383,6 +392,7 @@ async def _listening(
                 )
             else:
                 await LocalSite(runner, local).start()
+            running.node.tell_hooks_of_start()
             yield place.url
     finally:
         await runner.cleanup()

@@ -80,7 +80,7 @@ class BackendMaker:
         self._web = web
         self.clock = clock
         self.outgoing = outgoing
-        self._children = children
+        self.children = children
         self._home = home
         self._external: ExternalAgents | None = None
         self._shell: NodeShell | None = None
@@ -92,7 +92,7 @@ class BackendMaker:
         shell = [self._shell.close()] if self._shell is not None else []
         external = [self._external.close()] if self._external is not None else []
         await asyncio.gather(self.servers.close(), *shell, *external)
-        await self._children.close()
+        await self.children.close()
 
     async def warm(self) -> None:
         """Start what external agents need, so that nobody waits for it."""
@@ -104,7 +104,7 @@ class BackendMaker:
     ) -> dict[str, Backend]:
         """Make the backends of the configured agents, by name. From now on the tool servers are
         those that are configured."""
-        take_over(self.servers, tools, children=self._children, outgoing=self.outgoing)
+        take_over(self.servers, tools, children=self.children, outgoing=self.outgoing)
         if self._external is not None:
             self._external.keep(configured)
         return {name: self._backend(name, config, tools) for name, config in configured.items()}
@@ -143,7 +143,7 @@ class BackendMaker:
         if settings.shell.roots:
             from perdure.app.wiring.shell import NodeShell  # noqa: PLC0415
 
-            self._shell = self._shell or NodeShell(self._children)
+            self._shell = self._shell or NodeShell(self.children)
             tools.append(self._shell.tool(settings.shell))
         tools.extend(web_tools(settings, config, policy, web=self._web, outgoing=self.outgoing))
         return {tool.name: tool for tool in tools}
@@ -197,7 +197,7 @@ class BackendMaker:
                     from perdure.app.external.agents import ExternalAgents  # noqa: PLC0415
 
                     self._external = ExternalAgents(
-                        self._home, children=self._children, clock=self.clock
+                        self._home, children=self.children, clock=self.clock
                     )
                 return self._external.agent(name, config), "acp"
 

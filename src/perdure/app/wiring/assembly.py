@@ -27,7 +27,6 @@ from perdure.engine.foundation.wakes import Bus
 from perdure.engine.inbound.door import NodeDoor
 from perdure.engine.inbound.fetching import FetchPump, NothingFetched, Sources
 from perdure.engine.inbound.file_waits import FileWaits
-from perdure.engine.inbound.inlet import AccountInlet, Care
 from perdure.engine.inbound.patient_fetcher import PatientFetcher
 from perdure.engine.inbound.receivers import PlatformReceiver, Receivers
 from perdure.engine.models.budget import Budgets
@@ -52,9 +51,11 @@ from perdure.engine.turns.reaper import Reaper
 from perdure.engine.turns.runner_services import Limits, RunnerServices
 from perdure.engine.turns.tools.deadlines import Deadlines
 from perdure.engine.watching.feed import Feed
+from perdure.engine.watching.hook_pump import HookPump
 from perdure.engine.watching.watch import LiveWatchers
 from perdure.ports.platform.adapter import Adapter, Platform
 from perdure.ports.records.media import Fetcher, ReadsFiles
+from perdure.ports.records.occasions import Hooks, NoHooks
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.entropy import Entropy
 from perdure.ports.turns.servers import NoToolServers, ToolServers
@@ -70,6 +71,7 @@ NO_PERSONAS: Mapping[str, str] = {}
 NO_DISPLAYS: Mapping[str, Display] = {}
 NO_SOURCES: Mapping[str, Fetcher] = {}
 NOBODY_TO_ASK = FileReader()
+NO_HOOKS = NoHooks()
 
 
 class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +96,7 @@ class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     web: Fetcher = NothingFetched()
     reader: ReadsFiles = NOBODY_TO_ASK
     servers: ToolServers = NoToolServers()
+    hooks: Hooks = NO_HOOKS
     give_back: Callable[[], None] = lambda: None
     zone: str = "UTC"
     jobs: JobSettings = JobSettings()
@@ -118,6 +121,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     prompts: Prompts
     agents: NodeAgents
     menu: Callable[[], Menu]
+    hooks: HookPump
 
 
 class Common(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +160,7 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         bus=common.bus,
         is_shared=dependencies.is_shared,
     )
+    hooks = _hooks(dependencies, common)
     gateway = _gateway(
         dependencies,
         common,
@@ -165,6 +170,7 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         previews=previews,
         fetching=fetching,
         schedule=schedule,
+        hooks=hooks,
     )
     return NodeParts(
         wakes=common.bus,
@@ -184,6 +190,7 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         prompts=services.prompts,
         agents=NodeAgents(dependencies.roster, services.reaching.places),
         menu=partial(_menu, dependencies),
+        hooks=hooks,
     )
 
 
@@ -263,6 +270,7 @@ def _gateway(  # noqa: PLR0913 - the parts of a node
     previews: Previews,
     fetching: FetchPump,
     schedule: SchedulePump,
+    hooks: HookPump,
 ) -> Gateway:
     store = dependencies.store
     return Gateway(
@@ -277,6 +285,7 @@ def _gateway(  # noqa: PLR0913 - the parts of a node
             "prompt windows": common.windows,
             "memory": common.trim,
             "schedule": schedule,
+            "hooks": hooks,
             "deadlines": Deadlines(
                 store.questions,
                 common.feed,
@@ -408,6 +417,18 @@ def _services(dependencies: NodeDependencies, common: Common) -> RunnerServices:
     )
 
 
+def _hooks(dependencies: NodeDependencies, common: Common) -> HookPump:
+    store = dependencies.store
+    return HookPump(
+        store.occasions,
+        dependencies.hooks,
+        common.feed,
+        clock=dependencies.clock,
+        bus=common.bus,
+        node=store.node,
+    )
+
+
 def _menu(dependencies: NodeDependencies) -> Menu:
     """Return what commands can choose from now: agents, personas, the idle time, the recovery
     policy."""
@@ -423,26 +444,3 @@ def _menu(dependencies: NodeDependencies) -> Menu:
             zone=dependencies.zone,
         ),
     )
-
-
-def begin_receiving(dependencies: NodeDependencies, parts: NodeParts) -> None:
-    """Start to receive what people do on the platforms."""
-    is_after_death = parts.gateway.is_after_death
-    care = Care(dependencies.store.handling, dependencies.clock, is_after_death=is_after_death)
-
-    def inlet(receiver: PlatformReceiver) -> AccountInlet:
-        return AccountInlet(
-            receiver.name,
-            terms=partial(dependencies.terms, receiver.name),
-            door=parts.door,
-            access=dependencies.store.access,
-            overhearing=dependencies.store.overhearing,
-            principals=dependencies.store.principals,
-            entropy=dependencies.entropy,
-            gate=parts.gate,
-            heard=receiver.heard,
-            wakes=parts.wakes,
-            care=care,
-        )
-
-    parts.receivers.begin(inlet)

@@ -15,6 +15,7 @@ from perdure.cli.target import CommandTarget, answering, running, unanswered
 from perdure.cli.verbs.logs import left_behind
 from perdure.domain.errors import PerdureError, Rejected
 from perdure.ports.gateway import AgentView
+from perdure.ports.records.occasions import HookFailures
 from perdure.web import wire
 from perdure.web.api import native
 from perdure.web.ops import node as endpoints
@@ -63,6 +64,8 @@ def _show(target: CommandTarget, url: str, found: wire.StatusOut) -> None:
         print(f"  {_adapter(adapter)}")
     for line in (*agent_lines(found.programs), *server_lines(found.tool_servers)):
         print(f"  {clean(line)}")
+    if found.hooks.count:
+        print(f"  {_hooks(found.hooks)}")
 
 
 def _silence(target: CommandTarget, pid: int | None, trouble: str) -> dict[str, object]:
@@ -84,6 +87,11 @@ def _adapter(adapter: wire.AdapterOut) -> str:
     account = f" as {adapter.account}" if adapter.account else ""
     error = f": {adapter.error}" if adapter.error else ""
     return clean(f"{adapter.name}{account} is {adapter.health}{error}")
+
+
+def _hooks(failed: HookFailures) -> str:
+    times = "once" if failed.count == 1 else f"{failed.count:,} times"
+    return clean(f"hooks   failed {times}; last {failed.hook} on {failed.event}: {failed.problem}")
 
 
 def _counts(counts: dict[str, int]) -> str:

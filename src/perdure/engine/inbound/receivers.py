@@ -129,6 +129,7 @@ class PlatformReceiver:
         self._heard_at = self._clock.monotonic_s()
         self._is_connected = self._surface.is_open = True
         self._error = ""
+        self._wakes.publish(Topic.CONNECTED, self.name)
         if self._was_lost:
             log.info("connected again", adapter=self.name, account=inlet.account)
         self._was_lost = False
@@ -146,6 +147,7 @@ class PlatformReceiver:
         self._error = why
         self._pause_s = PAUSES_S[min(self._failures, len(PAUSES_S) - 1)]
         if is_news:
+            self._wakes.publish(Topic.DISCONNECTED, self.name)
             log.warning("connection lost, trying again", adapter=self.name, error=why)
 
     async def answer(self, request: HookRequest) -> HookResponse:

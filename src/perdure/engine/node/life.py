@@ -282,6 +282,7 @@ class Gateway:
         self.ending.begin(within_s=self._limits.drain_timeout_s + CLOSING_S)
         if self._hurry.is_set():
             self.ending.hurry()
+        self._bus.publish(Topic.STOPPING)
         self._turns.stop_claiming()
         self._fetching.stop()
         await self._end_turns(until_s=turns_until_s)

@@ -11,7 +11,8 @@ class Topic(Enum):
     """Names what there may be work for. With a key, a topic is about one thing only.
 
     The key of `ENDED` and `STEERED` is a turn, that of `DOUBTED` an adapter, and that of `LINES`
-    the address of a conversation. The others have no key.
+    the address of a conversation; that of `CONNECTED` and `DISCONNECTED` is an adapter. The others
+    have no key.
     """
 
     TURNS = auto()  # a turn may be claimed
@@ -23,6 +24,10 @@ class Topic(Enum):
     ENDED = auto()  # a turn was ended by a transaction that is not its runner's
     STEERED = auto()  # a message for a turn that runs was accepted
     DOUBTED = auto()  # nobody knows whether a part on this platform has arrived
+    CONNECTED = auto()  # a platform was connected
+    DISCONNECTED = auto()  # the connection to a platform was lost
+    HOOKS = auto()  # hooks may have something to hear of
+    STOPPING = auto()  # the node has begun to stop
     LINES = auto()  # something was written about a part of this conversation
 
 

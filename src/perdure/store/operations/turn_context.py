@@ -7,7 +7,7 @@ import msgspec
 
 from perdure.domain.ids import ConversationId, MessageId, NodeId, PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.updates import Update
-from perdure.domain.journal.events import ToolFinished
+from perdure.domain.journal.events import Recorded, ToolFinished
 from perdure.domain.outcomes import Busy
 from perdure.domain.people.menu import AgentOffer, Menu
 from perdure.domain.people.quotas import NO_QUOTA, Quota
@@ -36,7 +36,7 @@ class LiveSession(NamedTuple):
     update came in, if that is another one, linked to this. `effort` is how much a model is to
     reason here. `label` and `kind` are what its platform says about the place that it came in.
     `marks` counts calls that a person has marked as happened or not, and that the agent was not
-    told of."""
+    told of. `opened` is the event by which the session was opened just now."""
 
     conversation: ConversationId
     session: SessionId
@@ -56,6 +56,7 @@ class LiveSession(NamedTuple):
     label: str = ""
     kind: str = ""
     marks: int = 0
+    opened: tuple[Recorded, ...] = ()
 
 
 class LockedTurn(NamedTuple):

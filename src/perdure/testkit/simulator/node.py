@@ -29,6 +29,16 @@ class Pump(Protocol):
         """Do one unit of work. Returns whether there was any."""
 
 
+class HooksPump(Protocol):
+    """Tells hooks what has happened, as the engine's pump does."""
+
+    async def begin(self) -> bool:
+        """Look for hooks. Returns whether there are any."""
+
+    async def step(self) -> bool:
+        """Tell hooks of some occasions. Returns whether there were any."""
+
+
 class TurnsPump(Protocol):
     """Runs turns, as the engine's turn pump does."""
 
@@ -81,6 +91,9 @@ class _EngineParts(Protocol):
 
     @property
     def fetching(self) -> Pump: ...
+
+    @property
+    def hooks(self) -> HooksPump: ...
 
     @property
     def reaper(self) -> Pump: ...

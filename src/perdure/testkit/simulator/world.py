@@ -45,6 +45,7 @@ from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.recovery import CONTINUE, DROP, Policy
 from perdure.domain.turn.watching import Delta
 from perdure.ports.records.history import Page
+from perdure.ports.records.occasions import Hooks, NoHooks
 from perdure.ports.turns.tools import Tools
 from perdure.testkit.simulator.agent import ScriptedAgent, said
 from perdure.testkit.simulator.commits import Commits
@@ -117,6 +118,7 @@ class World:
     `prompts_fetched` has the text of a prompt once for every time that it was fetched. `flown` is
     how an agent that stays in the middle of its answers has begun and gone on. `when_called` is
     done while a tool runs. `make_tools` makes other tools for each process than the usual ones.
+    `hooks` are told what happens, if an act lets the pump of hooks begin.
     `clickers` are those who press a button under each question that they see: who, and which one.
     """
 
@@ -139,6 +141,7 @@ class World:
         self.modes: dict[str, Busy] = {}
         self.clickers: list[tuple[str, str]] = []
         self.commits = Commits()
+        self.hooks: Hooks = NoHooks()
 
     def say(
         self,

@@ -5,6 +5,7 @@ import msgspec
 from perdure.ports.gateway import Control
 from perdure.ports.people.principals import Principal
 from perdure.ports.records.history import Counts
+from perdure.ports.records.occasions import HookFailures
 from perdure.web import wire
 from perdure.web.endpoints import endpoint
 from perdure.web.http.shared_question import LOOK_S
@@ -38,6 +39,7 @@ async def status(services: Services, by: Principal) -> wire.StatusOut:
         programs=[each for each in services.agents.standings() if each.program]
         if by.is_operator
         else [],
+        hooks=services.operators_hooks.failures if by.is_operator else HookFailures(),
     )
 
 

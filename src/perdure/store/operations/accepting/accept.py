@@ -118,6 +118,7 @@ def accept(  # noqa: PLR0913 - everything an update may meet
         about = fresh.turn if accepted.turn == fresh.turn else None
         told = yield from notice(place.session, about, SUSPENDED, stamp)
         received = Reception(accepted=_with(accepted, told))
+    received = _after(place.opened, received)
     # Last: if the same update was accepted meanwhile, this raises `RaceLost`, and everything above
     # is undone.
     yield from remember(update, received.accepted, stamp)
@@ -195,6 +196,15 @@ def _begin_anew(context: TurnContext) -> Op[Reception]:
 def _with(accepted: Accepted, more: Sequence[Recorded]) -> Accepted:
     """Return the acceptance with more recorded events."""
     return msgspec.structs.replace(accepted, recorded=(*accepted.recorded, *more))
+
+
+def _after(opened: Sequence[Recorded], received: Reception) -> Reception:
+    """Return what was accepted, with the event that has opened its session, if one was opened."""
+    if not opened:
+        return received
+    recorded = (*opened, *received.accepted.recorded)
+    accepted = msgspec.structs.replace(received.accepted, recorded=recorded)
+    return msgspec.structs.replace(received, accepted=accepted)
 
 
 def _chosen(update: Update, open_turns: Sequence[LockedTurn]) -> tuple[TurnId, str] | None:

@@ -14,7 +14,7 @@ from perdure.domain.ids import ConversationId, MessageId, PartId, PrincipalId, S
 from perdure.domain.journal.events import NoticePosted, Recorded
 from perdure.domain.text import harmless_line, sentence
 from perdure.ports.delivery.outbox import Expired
-from perdure.store.operations import journal
+from perdure.store.operations import journal, occasions
 from perdure.store.operations.delivery import operators, outbox
 from perdure.store.operations.delivery.outbox import PartText, put_unless_read
 from perdure.store.operations.turn_context import Stamp
@@ -121,6 +121,7 @@ def record(  # noqa: PLR0913 - all that is known of a try
     yield from outbox.record(
         part, state, receipt=receipt, error=error, due_at=due_at, at=stamp.at, attempt=attempt
     )
+    yield from occasions.delivered(part)
     return (yield from _tell(part, stamp))
 
 
@@ -129,6 +130,7 @@ def expire(stamp: Stamp, *, before: int) -> Op[Expired]:
     recorded: list[Recorded] = []
     parts = yield from outbox.expire(before=before, at=stamp.at)
     for part in parts:
+        yield from occasions.delivered(part)
         recorded += yield from _tell(part, stamp)
     return Expired(parts=len(parts), recorded=recorded)
 

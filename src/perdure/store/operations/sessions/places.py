@@ -120,7 +120,11 @@ def _succeed(found: _Conversation, update: Update, stamp: Stamp) -> Op[LiveSessi
     yield from make_live(found.id, opened.session)
     place = new(found.id, opened.session, update)
     return place._replace(
-        agent=found.agent, persona=found.persona, effort=found.effort, is_successor=True
+        agent=found.agent,
+        persona=found.persona,
+        effort=found.effort,
+        is_successor=True,
+        opened=(opened,),
     )
 
 
@@ -174,5 +178,5 @@ def _open(update: Update, stamp: Stamp) -> Op[LiveSession | None]:
     if not is_opened:
         return None
     event = SessionOpened(by=principal, reason="first message")
-    yield from open_session(session, conversation, event, stamp, principal=principal)
-    return new(conversation, session, update)
+    opened = yield from open_session(session, conversation, event, stamp, principal=principal)
+    return new(conversation, session, update)._replace(opened=tuple(opened))

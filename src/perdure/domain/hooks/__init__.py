@@ -1,0 +1,1 @@
+"""Says of what hooks are told."""
