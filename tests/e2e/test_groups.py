@@ -30,7 +30,8 @@ class Model:
 
     def _reply(self, request: ScriptedRequest) -> Reply:
         self.asked.append(request)
-        return say(f"answer {len(self.asked)}")
+        is_idle = "idle talk" in json.dumps(request.messages[-1])
+        return say("[SILENT]" if is_idle else f"answer {len(self.asked)}")
 
     def told(self) -> str:
         """Return everything that the last request says."""
@@ -84,3 +85,21 @@ async def test_what_a_group_said_is_told_with_the_next_mention_also_after_a_kill
     say_in(api, f"{NAME} sure?")
     await api.wait_shown(-100500, lambda shown: any("answer 3" in each.text for each in shown))
     assert model.told().count("lunch at noon?") == 1
+
+
+async def test_where_it_reads_along_the_bot_may_be_silent_and_leaves_other_bots_alone(
+    api: BotApi, model: Model, gateway_factory: Factory
+) -> None:
+    place = (
+        '[[adapters.telegram.places]]\nplace = "-100500"\nmention = false\n'
+        'instructions = "You look after the club."\n'
+    )
+    await gateway_factory(toml=toml(api, model, place))
+    say_in(api, "idle talk")
+    other = {"type": "mention", "offset": 0, "length": 10}
+    api.write(-100500, "@other_bot hello", **{"from": BOB, "entities": [other]})
+    say_in(api, "what is the tide?", sender=BOB)
+    shown = await api.wait_shown(-100500, lambda seen: any("answer 2" in m.text for m in seen))
+    assert [each.text for each in shown] == ["answer 2"]
+    assert "You look after the club." in model.told()
+    assert len(model.asked) == 2, "what is for another bot is left to it"
