@@ -143,12 +143,16 @@ async def test_a_steering_message_that_was_not_taken_stays_its_authors(
     other: Speaker,
     end: Callable[[Store, Claimed, Speaker], Awaitable[None]],
 ) -> None:
-    await opener.says("work")
+    # Another person has opened the group, so nothing about the author can be taken from the group's
+    # session. People steer only their own turns.
+    await opener.says("hello")
+    await settle(store, await claim_one(store))
+    await other.says("work")
     running = await claim_one(store)
     steered = await other.says("this way", busy=Busy.STEER)
     assert steered.effect is UpdateEffect.STEERED
 
-    await end(store, running, opener)
+    await end(store, running, other)
 
     freed = await claimed_with(store, "this way")
     assert_is_of(other, freed)

@@ -127,10 +127,21 @@ async def test_another_body_under_a_known_id_is_refused(store: Store, ada: Perso
 async def test_every_part_of_a_body_counts(
     store: Store, ada: Person, change: dict[str, str]
 ) -> None:
-    await store.inbox.accept(message(ada.id), queue_max=10)
+    call = message(ada.id, kind=UpdateKind.CALL)
+    await store.inbox.accept(call, queue_max=10)
 
     with pytest.raises(Conflict, match="new id"):
-        await store.inbox.accept(msgspec.structs.replace(message(ada.id), **change), queue_max=10)
+        await store.inbox.accept(msgspec.structs.replace(call, **change), queue_max=10)
+
+
+async def test_what_the_settings_of_a_place_say_is_no_part_of_a_message(
+    store: Store, ada: Person
+) -> None:
+    # A platform offers a message again after an operator has changed the place's instructions.
+    first = await store.inbox.accept(message(ada.id), queue_max=10)
+    told = msgspec.structs.replace(message(ada.id), instructions="be brief")
+    again = await store.inbox.accept(told, queue_max=10)
+    assert (again.is_duplicate, again.turn) == (True, first.turn)
 
 
 async def test_the_same_id_elsewhere_is_another_message(

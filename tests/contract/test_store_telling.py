@@ -23,7 +23,10 @@ from perdure.domain.kinds import ERRANDS, TurnKind
 from perdure.domain.outcomes import CallEnding, Interruption, Outcome, Repeat
 from perdure.domain.people.menu import AgentOffer, Menu
 from perdure.domain.prompt.prompt import Note, PromptMessage, ResultBlock, TextBlock
+from perdure.domain.schedule.jobs import JobPolicy, JobSession, NewJob, ScheduleTerms
+from perdure.domain.schedule.recurrence import Every
 from perdure.domain.turn.recovery import Policy, Resume, Telling, acknowledgements
+from perdure.ports.schedule.schedule import JobOwner
 from perdure.ports.turns.turns import Claimed, Settlement
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import (
@@ -251,6 +254,14 @@ async def errand(store: Store, ada: Person, kind: TurnKind) -> Claimed:
             await reach(store, await next_turn(store, ada, "told"), Outcome.FAILED)
             await reach(store, await next_turn(store, ada, "more"), Outcome.FAILED)
             await ada.says("/compact the numbers")
+        case TurnKind.SCHEDULED:
+            await ada.says("/stop")
+            place = await store.schedule.open_place("home", principal=ada.id)
+            policy = JobPolicy(session=JobSession.CONVERSATION)
+            new = NewJob(prompt="look at the mail", rule=Every(3_600), policy=policy)
+            owner = JobOwner(principal=ada.id, conversation=place)
+            job = await store.schedule.add(new, owner, TERMS)
+            await store.schedule.run_now(job.id, TERMS, principal=ada.id)
         case _:
             raise AssertionError(f"a turn of kind {kind} looks back at nothing")
     claimed = await claim_one(store)
@@ -259,6 +270,7 @@ async def errand(store: Store, ada: Person, kind: TurnKind) -> Claimed:
     return claimed
 
 
+TERMS = ScheduleTerms(agents=frozenset({"main"}), jobs_max=3)
 LOOKING_BACK = [kind for kind in ERRANDS if kind is not TurnKind.STICKER]
 
 

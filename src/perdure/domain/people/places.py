@@ -5,9 +5,7 @@ decided once for each arrival, by `terms_at`. The inlet asks it, and nothing els
 of places.
 """
 
-import re
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -114,12 +112,20 @@ def _overhears(terms: Terms, place: PlaceTerms, arrival: Arrival) -> bool:
 
 def is_woken(words: Iterable[str], text: str) -> bool:
     """Tell whether a text has one of these words, in any case, and not within a longer word."""
-    pattern = _wake_pattern(tuple(words))
-    return pattern is not None and pattern.search(text[:SCANNED_MAX].casefold()) is not None
+    scanned = text[:SCANNED_MAX].casefold()
+    return any(_has_word(scanned, word.casefold()) for word in words)
 
 
-@lru_cache(maxsize=256)
-def _wake_pattern(words: tuple[str, ...]) -> re.Pattern[str] | None:
-    """Return the pattern of any of these words."""
-    escaped = "|".join(re.escape(word.casefold()) for word in words)
-    return re.compile(rf"(?<!\w)(?:{escaped})(?!\w)") if escaped else None
+def _has_word(text: str, word: str) -> bool:
+    """Tell whether a text has this word, and not within a longer one."""
+    at = text.find(word) if word else -1
+    while at >= 0:
+        end = at + len(word)
+        if not _is_of_word(text[at - 1 : at]) and not _is_of_word(text[end : end + 1]):
+            return True
+        at = text.find(word, end)
+    return False
+
+
+def _is_of_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
