@@ -69,7 +69,7 @@ async def perdure(home: Path, *, model_url: str = "", settings: str = "") -> Asy
 
 
 def _furnish(home: Path, model_url: str, settings: str) -> None:
-    home.mkdir(mode=0o700)
+    home.mkdir(mode=0o700, exist_ok=True)
     if settings:
         (home / "perdure.toml").write_text(settings)
     if model_url:

@@ -9,6 +9,7 @@ from perdure.domain.content.silence import NOTHING_TO_SAY
 from perdure.domain.errors import Conflict, NotFound, Rejected
 from perdure.domain.ids import PrincipalId, TurnId
 from perdure.domain.journal.events import NoticePosted, TurnQueued
+from perdure.domain.journal.model.usage import Usage
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Outcome
 from perdure.domain.people.sharing import EQUAL, FairShares
@@ -26,6 +27,7 @@ from perdure.domain.schedule.jobs import (
     RunView,
     ScheduleTerms,
 )
+from perdure.domain.schedule.policy import OVER_BUDGET
 from perdure.domain.schedule.recurrence import Every, Once
 from perdure.ports.records.history import Page
 from perdure.ports.schedule.schedule import Fired, JobOwner
@@ -386,6 +388,43 @@ async def test_quiet_hours_the_end_and_the_budget_are_kept(desk: Desk) -> None:
     assert (await desk.fires(ended)).turn is not None
     assert (await desk.view(ended)).state is JobState.DONE
     await desk.answers(NOTHING_TO_SAY)
+
+
+async def test_a_job_that_has_used_up_its_tokens_waits_for_the_next_day(desk: Desk) -> None:
+    await desk.passes(4)  # the day is young
+    job = await desk.orders(policy=JobPolicy(tokens_daily=100))
+    await desk.passes()
+    await desk.fires(job)
+    used = Usage(input_tokens=70, output_tokens=40, model_calls=1)
+    await settle(desk.store, await claim_one(desk.store), NOTHING_TO_SAY, usage=used)
+
+    await desk.passes()
+    assert (await desk.fires(job)).turn is None
+    (skipped, *_) = await desk.runs(job)
+    assert (skipped.state, skipped.reason) == (RunState.SKIPPED, OVER_BUDGET)
+    assert (await desk.view(job)).state is JobState.ACTIVE
+    await desk.passes(24)
+    assert (await desk.fires(job)).turn is not None
+    await desk.answers(NOTHING_TO_SAY)
+
+
+async def test_jitter_delays_a_run_and_not_the_instant_that_it_stands_for(desk: Desk) -> None:
+    began = desk.clock.now_ms()
+    job = await desk.orders(policy=JobPolicy(jitter_s=600))
+    due = began + 3_600_000
+    fires = await desk.store.schedule.next_due_ms()
+    assert fires is not None
+    assert due < fires <= due + 600_000
+    assert (await desk.view(job)).next_at == due, "people are shown the instant"
+
+    desk.clock.advance((fires - 1 - began) / 1000)
+    assert (await desk.fires(job)).turn is None
+    desk.clock.advance(0.001)
+    assert (await desk.fires(job)).turn is not None
+    (run,) = await desk.runs(job)
+    assert run.due_at == due
+    await desk.answers(NOTHING_TO_SAY)
+    assert (await desk.view(job)).next_at == due + 3_600_000
 
 
 async def test_the_due_are_chosen_fairly_and_within_bounds(desk: Desk, bob: Person) -> None:

@@ -27,7 +27,9 @@ from perdure.domain.journal.transcript import joined, reply_text
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.outcomes import Busy, Interruption, Outcome
 from perdure.domain.people.menu import AgentOffer, Menu
+from perdure.domain.people.sharing import EQUAL
 from perdure.domain.reading.texts import FileReading
+from perdure.domain.schedule.jobs import ScheduleTerms
 from perdure.domain.turn.recovery import Policy, Resume, acknowledgements
 from perdure.ports.people.places import OutgoingMessage
 from perdure.ports.people.principals import Principal
@@ -53,6 +55,7 @@ class Room(NamedTuple):
 Reopen = Callable[[], Awaitable[Store]]
 Step = Callable[[], Awaitable[None]]
 CHAT: Final = "chat"
+TERMS: Final = ScheduleTerms(adapters=frozenset({CHAT}))
 POLICIES: Final = [
     GO_ON,
     Policy(freshness_ms=60_000),
@@ -65,6 +68,7 @@ COMMANDS: Final = [
     *["/new", "/new maps", "/resume", "/resume", "/continue", "/steer north", "/steer south"],
     *["/queue this", "/queue that", "/background look", "/compact", "/compact off", "/title maps"],
     *["/why", "/status", "/sessions", "/link off"],
+    *["/remind me in 1 hour to drink", "/jobs add every hour: look", "/jobs run look"],
 ]
 CODE: Final = re.compile(r"Say /link (\w+)")
 EDITS: Final = ["tea", "rain", "snow", "", "/stop"]
@@ -156,6 +160,7 @@ class Walk:
             (2, self._doom),
             (6, self._resume),
             (3, self._pass_time),
+            (4, self._fire),
         ]
         (step,) = self._dice.choices([each for _, each in steps], [each for each, _ in steps])
         await step()
@@ -416,6 +421,13 @@ class Walk:
             state = self._dice.choice([PartState.SENT, PartState.SENT, PartState.FAILED])
             receipt = f"r-{part.id}" if state is PartState.SENT else ""
             await self.store.outbox.record(part.id, state, receipt=receipt)
+
+    async def _fire(self) -> None:
+        """Deal with jobs that are due."""
+        for each in await self.store.schedule.due(limit=2, shares=EQUAL):
+            fired = await self.store.schedule.fire(each.job, TERMS)
+            self._forget(*fired.ended)
+            self._tell(f"{each.job} is due: {fired.turn}")
 
     async def _interrupt(self) -> None:
         claimed = self._one_at_work()

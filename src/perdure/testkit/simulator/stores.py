@@ -27,6 +27,7 @@ from perdure.domain.journal.events import (
     Recorded,
     ToolCall,
 )
+from perdure.domain.journal.model.usage import NOTHING_USED, Usage
 from perdure.domain.journal.question_events import AnswerAwaited, GrantOffer
 from perdure.domain.journal.records import PartView, SessionRecord
 from perdure.domain.kinds import UpdateKind
@@ -212,11 +213,13 @@ async def settle(
     *,
     outcome: Outcome = Outcome.DONE,
     parts: tuple[str, ...] = (),
+    usage: Usage = NOTHING_USED,
 ) -> list[Recorded]:
     """Settle a turn with this text, and return the events that were written."""
     settlement = Settlement(
         outcome=outcome,
         reason="stop",
+        usage=usage,
         message=reply_id(claimed.lease),
         text=text,
         parts=parts,

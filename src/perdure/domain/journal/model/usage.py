@@ -1,5 +1,7 @@
 """Holds what model calls have used, and shows people what an answer took."""
 
+from typing import Final
+
 import msgspec
 
 
@@ -13,6 +15,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     def __add__(self, other: "Usage") -> "Usage":
         names = self.__struct_fields__
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+NOTHING_USED: Final = Usage()
 
 
 class AnswerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -31,7 +36,7 @@ class AnswerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 def usage_shown(agent: str, usage: Usage, cost: int, *, took_ms: int = 0) -> AnswerUsage | None:
     """Return what an answer took, or None if no agent was asked."""
-    if not agent and usage == Usage():
+    if not agent and usage == NOTHING_USED:
         return None
     counted = msgspec.structs.asdict(usage)
     return AnswerUsage(agent=agent, cost=cost, took_ms=took_ms, **counted)
