@@ -17,7 +17,7 @@ from mcp_types import TextContent
 
 from bench.report import Findings, Gate
 from perdure.app.children.children import LaunchedChildren
-from perdure.app.config.values import McpServer
+from perdure.app.config.tool_values import McpServer
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.app.wiring.tool_servers import settings_of
 from perdure.domain.ids import CallId, ConversationId, PrincipalId, SessionId, TurnId

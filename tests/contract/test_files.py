@@ -14,7 +14,7 @@ from perdure.app.config.loading import Secret, TranscriberConfig
 from perdure.app.network.public_web import RoutedWeb
 from perdure.app.network.web_fetching import WebFetcher
 from perdure.app.reading.file_reading import FileReader
-from perdure.app.reading.transcribing import transcriber_of
+from perdure.app.reading.speech import transcriber_of
 from perdure.domain.errors import Permanent, Transient
 from perdure.domain.reading.kinds import DOCX, PDF
 from perdure.domain.reading.texts import FileReading

@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 import pytest
 
+from perdure.domain.address import Address
 from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.inbound.updates import Accepted, UpdateEffect
 from perdure.domain.journal.events import (
@@ -975,6 +976,25 @@ class TestChoices:
         assert queued(await claim_one(store)).persona == ""
         await talk.say("/persona none")
         assert "none" in (await talk.say("/persona")).reply
+
+    async def test_answers_are_spoken_where_there_is_somebody_to_speak(
+        self, talk: Talk, store: Store, ada: Person
+    ) -> None:
+        async def say(text: str, *, adapter: str, can_speak: bool) -> str:
+            place = Address(adapter=adapter, account="bot", place="room")
+            update = msgspec.structs.replace(
+                message(ada.id, text), address=place, external_id=f"{adapter} {text}"
+            )
+            menu = msgspec.structs.replace(MENU, can_speak=can_speak)
+            return (await store.inbox.accept(update, queue_max=10, menu=menu)).reply
+
+        assert "can only be read" in (await talk.say("/voice on")).reply
+        assert "add [speech]" in await say("/voice on", adapter="chat", can_speak=False)
+        told = await say("/voice  ON", adapter="chat", can_speak=True)
+        assert told == "Answers here are spoken too, from the next one on."
+        assert await say("/voice", adapter="chat", can_speak=True) == "Answers here are spoken too."
+        assert "Say /voice on" in await say("/voice loud", adapter="chat", can_speak=True)
+        assert "only written" in await say("/voice off", adapter="chat", can_speak=False)
 
     async def test_thinking_is_chosen_for_one_conversation(
         self, talk: Talk, store: Store, ada: Person, clock: VirtualClock

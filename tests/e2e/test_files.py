@@ -14,7 +14,7 @@ from perdure.app.wiring.system import SystemClock
 from perdure.testkit.models import model_script as script
 from perdure.testkit.models.model_server import ModelServer
 from perdure.testkit.peers.telegram.bot_api import BotApi, BotApiFault
-from perdure.testkit.processes.file_server import FileServer
+from perdure.testkit.processes.file_server import SPEECH, FileServer
 from perdure.testkit.processes.http import Client
 from perdure.testkit.processes.process import GatewayProcess
 
@@ -379,3 +379,37 @@ async def test_a_file_that_the_agent_gives_arrives_on_the_platform(
     (call,) = telegram.made("sendDocument")
     assert call["chat_id"] in (ADA, str(ADA))
     assert b"sow beans" in telegram.chats.files.values()
+
+
+async def test_answers_are_spoken_where_a_person_wants_that(
+    telegram: BotApi, start: Start, files: FileServer, model: ModelServer
+) -> None:
+    client = await start(
+        more=f'[adapters.telegram]\ntoken = "{telegram.token}"\napi_url = "{telegram.url}"\n'
+        f'allow = ["{ADA}"]\n[speech]\nurl = "{files.url}/v1"\nvoice = "nova"\n'
+    )
+    telegram.write(ADA, "/voice on")
+    telegram.write(ADA, "what do you see?")
+    await telegram.wait(lambda: bool(telegram.made("sendVoice")))
+    (wish,) = files.spoken
+    assert (wish["input"], wish["voice"], wish["response_format"]) == ("I see.", "nova", "opus")
+    shown = await telegram.wait_shown(ADA, lambda seen: len(seen) == 3)
+    assert [each.text for each in shown[:2]] == [
+        "Answers here are spoken too, from the next one on.",
+        "I see.",
+    ]
+
+    # A server that fails delays what is said next for a moment only.
+    files.statuses[SPEECH] = 503
+    telegram.write(ADA, "and now?")
+    await telegram.wait(lambda: len(files.spoken) == 3)
+    telegram.write(ADA, "/voice off")
+    shown = await telegram.wait_shown(ADA, lambda seen: "only written" in seen[-1].text)
+    assert shown[3].text == "I see."
+    telegram.write(ADA, "and then?")
+    await telegram.wait_shown(ADA, lambda seen: seen[-1].text == "I see.")
+    assert (len(files.spoken), len(telegram.made("sendVoice"))) == (3, 1)
+    _, listed = await client.call("GET", "/api/parked")
+    assert [each["error"] for each in listed["parked"]] == [
+        "the speech server answered with status 503"
+    ]

@@ -20,8 +20,9 @@ import pytest
 import perdure
 from perdure.app.config import loading as config
 from perdure.app.config import platforms
+from perdure.app.config import tool_values as config_tool_values
 from perdure.app.config import values as config_values
-from perdure.app.config.without_effect import settings_without_effect
+from perdure.app.config.loading import settings_without_effect
 from perdure.domain.inbound.commands import COMMANDS
 from perdure.domain.inbound.updates import UpdateEffect
 from perdure.domain.journal.codec import KINDS
@@ -290,18 +291,19 @@ SECTIONS: dict[str, tuple[type[Section], ...]] = {
     ),
     "### `[agents.NAME.prices]`": (config_values.PricesSection,),
     "### `[[agents.NAME.rules]]`": (config_values.RuleSection,),
-    "### `[tools]`": (config_values.ToolsConfig,),
-    "### `[tools.NAME]`": (config_values.ToolSection,),
-    "### `[tools.files]`": (config_values.FilesSection, config_values.ToolSection),
-    "### `[tools.shell]`": (config_values.ShellSection, config_values.ToolSection),
-    "### `[tools.search]`": (config_values.SearchSection, config_values.ToolSection),
-    "### `[tools.mcp.NAME]`": (config_values.McpServer,),
+    "### `[tools]`": (config_tool_values.ToolsConfig,),
+    "### `[tools.NAME]`": (config_tool_values.ToolSection,),
+    "### `[tools.files]`": (config_tool_values.FilesSection, config_tool_values.ToolSection),
+    "### `[tools.shell]`": (config_tool_values.ShellSection, config_tool_values.ToolSection),
+    "### `[tools.search]`": (config_tool_values.SearchSection, config_tool_values.ToolSection),
+    "### `[tools.mcp.NAME]`": (config_tool_values.McpServer,),
     "### `[personas.NAME]`": (config_values.PersonaConfig,),
     "### `[recovery]`": (config_values.RecoveryConfig,),
     "### `[drain]`": (config_values.DrainConfig,),
     "### `[turns]`": (config_values.TurnsConfig,),
     "### `[limits]`": (config_values.LimitsConfig,),
     "### `[transcriber]`": (config_values.TranscriberConfig,),
+    "### `[speech]`": (config_values.SpeechConfig,),
     "### `[delivery]`": (config_values.DeliveryConfig,),
     "### `[sessions]`": (config_values.SessionsConfig,),
     "### `[adapters.NAME]`": (AdapterSettings,),

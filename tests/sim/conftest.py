@@ -92,6 +92,13 @@ class WatchedFeed(Feed):
         super().publish(session, items)
 
 
+class ParrotSpeaker:
+    """Implements the `Voice` port: the recording holds the words."""
+
+    async def speak(self, words: str) -> bytes:
+        return words.encode()
+
+
 def surroundings(world: World, store: Store, tools: Tools, fuse: Fuse) -> NodeDependencies:
     setup = world.setup
     backend = Backend(
@@ -117,6 +124,7 @@ def surroundings(world: World, store: Store, tools: Tools, fuse: Fuse) -> NodeDe
         adapters={PLATFORM: FusedPlatform(world.platform, deliveries)},
         sources={PLATFORM: FusedFetcher(world.platform, fuse)},
         reader=InstantPictures(FileReader()),
+        speaker=ParrotSpeaker(),
         hooks=FusedHooks(world.hooks, fuse),
         terms=lambda _: Terms(rules=AccessRules(allow=frozenset({EVERYBODY}))),
     )

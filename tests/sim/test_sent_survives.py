@@ -7,6 +7,7 @@ import pytest
 
 from perdure.domain.address import Address
 from perdure.domain.checking.checker import violations
+from perdure.domain.content.speech import SPEECH_NAME
 from perdure.domain.inbound.updates import Update
 from perdure.domain.kinds import UpdateKind
 from perdure.ports.people.places import OutgoingMessage
@@ -86,7 +87,29 @@ def check_linked(world: World) -> None:
     assert sum(text.startswith("Linked.") for text in texts(world, "tablet")) == 1
 
 
-SCRIPTS = {"send": (send, check_sent), "link": (link, check_linked)}
+async def speak(life: Life) -> None:
+    """Let answers be spoken for a while."""
+    await says(life, "room", "/voice on")
+    await says(life, "room", "hello")
+    await life.rest()
+    await says(life, "room", "/voice off")
+    await says(life, "room", "and now?")
+    await life.rest()
+
+
+def check_spoken(world: World) -> None:
+    assert [(file.data, file.is_voice) for file in world.platform.files] == [
+        (b"echo: hello.", True)
+    ]
+    said = [text for text in texts(world, "room") if text.startswith("echo") or ".ogg" in text]
+    assert said == ["echo: hello", SPEECH_NAME, "echo: and now?"]
+
+
+SCRIPTS = {
+    "send": (send, check_sent),
+    "link": (link, check_linked),
+    "speak": (speak, check_spoken),
+}
 
 
 @pytest.mark.parametrize("nemesis", [Nemesis.DIE, Nemesis.LOSE_REPLY, Nemesis.REFUSE])

@@ -6,9 +6,17 @@ from datetime import UTC, datetime
 import pytest
 
 from perdure.app.config.loading import BudgetPeriods, Config
-from perdure.app.config.values import BudgetsConfig, ChatAgentSection, DemoAgentSection
-from perdure.app.config.values import BudgetSection as BudgetConfig
-from perdure.app.config.values import PricesSection as PricesConfig
+from perdure.app.config.values import (
+    BudgetsConfig,
+    ChatAgentSection,
+    DemoAgentSection,
+)
+from perdure.app.config.values import (
+    BudgetSection as BudgetConfig,
+)
+from perdure.app.config.values import (
+    PricesSection as PricesConfig,
+)
 from perdure.app.wiring.budgets import budgets_of, listed, tariff_of
 from perdure.domain.journal.model.usage import Usage
 from perdure.domain.people.budgets import (

@@ -32,7 +32,12 @@ from perdure.app.config.loading import (
 from perdure.app.config.platforms import platforms
 from perdure.app.config.toml_positions import Positions
 from perdure.app.config.tool_checks import check_folders
-from perdure.app.config.values import FILE_ACTS, FILES, SHELL, SHELL_ACTS
+from perdure.app.config.tool_values import (
+    FILE_ACTS,
+    FILES,
+    SHELL,
+    SHELL_ACTS,
+)
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.errors import Rejected
 from perdure.ports.platform.manifest import no_answers

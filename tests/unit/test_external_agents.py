@@ -8,7 +8,10 @@ import msgspec
 import pytest
 
 from perdure.app.children.children import LaunchedChildren
-from perdure.app.config.values import AcpAgent, Pool
+from perdure.app.config.values import (
+    AcpAgent,
+    Pool,
+)
 from perdure.app.external.agents import ExternalAgents
 from perdure.domain.secret import Secret
 from perdure.testkit.simulator.system import VirtualClock

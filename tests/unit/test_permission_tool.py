@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from perdure.app.config.values import PERMISSION_ACTS
+from perdure.app.config.tool_values import (
+    PERMISSION_ACTS,
+)
 from perdure.domain.ids import CallId, ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import CallEnding, Repeat

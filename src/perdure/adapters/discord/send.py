@@ -21,6 +21,7 @@ from perdure.adapters.discord.bodies import (
     changed_message,
     new_message,
     offered_commands,
+    voice_message,
 )
 from perdure.adapters.discord.forums import Forums, name_of
 from perdure.adapters.discord.inbound import STICKER, external_id, is_click, message_at
@@ -28,6 +29,7 @@ from perdure.adapters.discord.payloads import Interaction, Message
 from perdure.adapters.discord.render import plain
 from perdure.adapters.discord.wire import (
     NO_CHANNEL,
+    NO_VOICE,
     NOT_FOR_MESSAGES,
     File,
     Rest,
@@ -37,6 +39,7 @@ from perdure.adapters.discord.wire import (
 from perdure.domain.address import Address
 from perdure.domain.delivery import GONE
 from perdure.domain.errors import NotFound, Permanent
+from perdure.domain.reading.sound import seconds_of
 from perdure.ports.platform.adapter import (
     Delete,
     Edit,
@@ -177,11 +180,24 @@ class Effects:
         return receipt
 
     async def _upload(self, upload: Upload) -> str:
-        body = new_message(
-            upload.caption, key=upload.key, reply_to=_answered(upload.reply_to, upload.address)
-        )
+        reply_to = _answered(upload.reply_to, upload.address)
         file = File(name=upload.name, mime=upload.mime, data=upload.data)
         name = name_of(upload.caption, upload.name)
+        if upload.is_voice:
+            try:
+                body = voice_message(
+                    key=upload.key,
+                    reply_to=reply_to,
+                    name=upload.name,
+                    seconds=seconds_of(upload.data),
+                )
+                shown = await self._send(upload, body, file, name=name)
+                return external_id(shown.channel_id, shown.id)
+            except Permanent as refused:
+                # The bot may send files in this channel, but no voice messages.
+                if refused.code != NO_VOICE:
+                    raise
+        body = new_message(upload.caption, key=upload.key, reply_to=reply_to)
         try:
             shown = await self._send(upload, body, file, name=name)
         except Unrenderable:

@@ -67,6 +67,10 @@ NOT_FOR_MESSAGES: Final = "not_for_messages"
 # that our own error carries for them.
 _NO_CHANNEL: Final = frozenset({10003, 50083})
 NO_CHANNEL: Final = "no_channel"
+# The error code for a channel in which the bot may send no voice messages, and the code that our
+# own error carries for it.
+_NO_VOICE: Final = 50173
+NO_VOICE: Final = "no_voice"
 # Error codes: a field of the body is invalid; the message is empty.
 _INVALID_FORM: Final = 50035
 _EMPTY: Final = 50006
@@ -156,8 +160,16 @@ def refused(
     said = "; ".join(part for part in (words, detail, advice) if part)
     if _is_about_rendering(refusal):
         return Unrenderable(said)
-    code = NOT_FOR_MESSAGES if refusal.code in _NOT_FOR_MESSAGES else ""
-    return Permanent(said, code=NO_CHANNEL if refusal.code in _NO_CHANNEL else code)
+    return Permanent(said, code=_code_of(refusal))
+
+
+def _code_of(refusal: Refusal) -> str:
+    """Return the code of our own error for a refusal, or an empty string for the usual one."""
+    if refusal.code in _NO_CHANNEL:
+        return NO_CHANNEL
+    if refusal.code in _NOT_FOR_MESSAGES:
+        return NOT_FOR_MESSAGES
+    return NO_VOICE if refusal.code == _NO_VOICE else ""
 
 
 def _is_about_rendering(refusal: Refusal) -> bool:

@@ -28,6 +28,7 @@ from perdure.domain.delivery import GONE, Capabilities, Pace, Rate, Streaming
 from perdure.domain.errors import NotFound, PerdureError, Permanent, Transient
 from perdure.domain.ids import PartId
 from perdure.domain.markdown.units import TextUnit
+from perdure.domain.reading.sound import seconds_of
 from perdure.ports.platform.adapter import (
     ACCOUNT_WAIT,
     Delete,
@@ -280,7 +281,13 @@ class Matrix:
             data, keys = seal_file(upload.data)
             mime = "application/octet-stream"
         url = await files.store(self._wire, data, mime=mime, name="" if keys else upload.name)
-        file = render.Attached(name=upload.name, mime=upload.mime, size=len(upload.data), url=url)
+        file = render.Attached(
+            name=upload.name,
+            mime=upload.mime,
+            size=len(upload.data),
+            url=url,
+            voice_s=seconds_of(upload.data) if upload.is_voice else None,
+        )
 
         def content(*, is_plain: bool) -> render.FileMessage:
             return render.file_message(

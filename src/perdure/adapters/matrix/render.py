@@ -59,11 +59,16 @@ class Message(Words, frozen=True, kw_only=True, omit_defaults=True):
     new_content: Words | None = field(default=None, name="m.new_content")
 
 
-class Facts(msgspec.Struct, frozen=True):
-    """Holds the type and the size of a file."""
+class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Holds the type and the size of a file, and the length of a recording in milliseconds."""
 
     mimetype: str
     size: int
+    duration: int = 0
+
+
+class Marked(msgspec.Struct, frozen=True):
+    """Stands for a field whose presence is all that it says."""
 
 
 class FileMessage(Words, frozen=True, kw_only=True, omit_defaults=True):
@@ -75,6 +80,8 @@ class FileMessage(Words, frozen=True, kw_only=True, omit_defaults=True):
     url: str = ""
     file: Mapping[str, object] | None = None
     relates_to: Relates | None = field(default=None, name="m.relates_to")
+    # Clients show a recording with this field as a voice message.
+    voice: Marked | None = field(default=None, name="org.matrix.msc3245.voice")
 
 
 class ReactionContent(msgspec.Struct, frozen=True):
@@ -121,12 +128,14 @@ def has_form(words: Words) -> bool:
 
 
 class Attached(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a file that was uploaded to the server."""
+    """Describes a file that was uploaded to the server. `voice_s` is the length of a voice message,
+    and None for other files."""
 
     name: str
     mime: str
     size: int
     url: str
+    voice_s: int | None = None
 
 
 def file_message(
@@ -148,7 +157,8 @@ def file_message(
         formatted_body=html,
         mentions=Nobody(),
         filename=file.name,
-        info=Facts(file.mime or "application/octet-stream", file.size),
+        info=Facts(file.mime or "application/octet-stream", file.size, 1000 * (file.voice_s or 0)),
+        voice=None if file.voice_s is None else Marked(),
         url="" if keys else file.url,
         file={**keys, "url": file.url} if keys else None,
         relates_to=relates_to,

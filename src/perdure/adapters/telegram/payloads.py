@@ -115,9 +115,12 @@ def upload(upload: Upload, *, is_plain: bool = False) -> Params:
     return {**place(upload.address), **reply(upload.reply_to), **more}
 
 
-def is_photo(upload: Upload) -> bool:
-    """Tell whether a file may be sent as a photo."""
-    return upload.mime in PHOTOS and len(upload.data) <= PHOTO_BYTES_MAX
+def kind_of(upload: Upload) -> str:
+    """Return as what a file is sent: `voice`, `photo` or `document`."""
+    if upload.is_voice:
+        return "voice"
+    is_photo = upload.mime in PHOTOS and len(upload.data) <= PHOTO_BYTES_MAX
+    return "photo" if is_photo else "document"
 
 
 def attachment(upload: Upload, field: str) -> UploadField:

@@ -203,14 +203,16 @@ class Sending:
         return await self._file(upload, payloads.upload(upload, is_plain=True))
 
     async def _file(self, upload: Upload, params: Params) -> Receipt:
-        """Send a picture as a photo, and everything else as a document."""
-        if payloads.is_photo(upload):
+        """Send speech as a voice message, a picture as a photo, and everything else as a
+        document."""
+        kind = payloads.kind_of(upload)
+        if kind != "document":
             try:
-                photo = payloads.attachment(upload, "photo")
-                return _receipt(await self._send("sendPhoto", params, photo))
+                shown = payloads.attachment(upload, kind)
+                return _receipt(await self._send(f"send{kind.capitalize()}", params, shown))
             except Refused as refused:
-                # Telegram refuses a photo that is too wide, too tall or not what its name says, but
-                # accepts it as a document.
+                # Telegram refuses a photo that is too wide, too tall or not what its name says, and
+                # a voice message where people do not want any, but accepts it as a document.
                 if not refused.is_about_content or refused.is_about_rendering:
                     raise
         document = payloads.attachment(upload, "document")

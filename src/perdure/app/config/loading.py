@@ -5,7 +5,7 @@ the problems instead, so that a running node keeps its valid configuration when 
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ from perdure.app.config.toml_errors import ConfigError, Problem, in_quotes, inst
 from perdure.app.config.toml_positions import Positions
 from perdure.app.config.toml_reading import TomlReader, TomlSource
 from perdure.app.config.toml_words import key_text
+from perdure.app.config.tool_values import MCP, TOOLS, McpServer, ToolsConfig
 from perdure.app.config.values import (
     MAIN,
     AcpAgent,
@@ -28,7 +29,6 @@ from perdure.app.config.values import (
     DemoAgentSection,
     DrainConfig,
     LimitsConfig,
-    McpServer,
     MemberQuotas,
     NetworkConfig,
     Pool,
@@ -38,8 +38,8 @@ from perdure.app.config.values import (
     RetentionConfig,
     ServerConfig,
     SessionsConfig,
+    SpeechConfig,
     StoreConfig,
-    ToolsConfig,
     TranscriberConfig,
     TurnsConfig,
 )
@@ -74,6 +74,7 @@ __all__ = [
     "Secret",
     "ServerConfig",
     "SessionsConfig",
+    "SpeechConfig",
     "StoreConfig",
     "ToolsConfig",
     "TranscriberConfig",
@@ -203,3 +204,14 @@ def _order(config: Config) -> list[str]:
     """Return the order of the agents. Equal mappings may differ in it, and the first agent is the
     default."""
     return list(config.agents)
+
+
+def settings_without_effect(config: Config) -> Iterator[str]:
+    """Yield each setting that a file may have but that has no effect in this version, as it is
+    written there."""
+    if config.retention.closed_days > 0:
+        yield "[retention] closed_days"
+    for name, agent in config.agents.items():
+        for tool in dict.fromkeys(agent.tools):
+            if tool not in TOOLS and not tool.startswith(MCP):
+                yield f"[agents.{name}] tools {in_quotes(tool)}"

@@ -13,7 +13,10 @@ import msgspec
 
 from perdure.app.config.toml_errors import ConfigError, Problem
 from perdure.app.config.toml_positions import Positions
-from perdure.app.config.values import Config, NetworkConfig
+from perdure.app.config.values import (
+    Config,
+    NetworkConfig,
+)
 from perdure.app.network.proxies import (
     RULE,
     Proxies,

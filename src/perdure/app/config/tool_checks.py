@@ -13,7 +13,7 @@ from typing import Final
 from perdure.app.config.toml_errors import ConfigError, Problem, in_quotes, instead, nearest
 from perdure.app.config.toml_positions import KeyPath, Positions
 from perdure.app.config.toml_words import key_text
-from perdure.app.config.values import (
+from perdure.app.config.tool_values import (
     FETCH,
     FILE_ACTS,
     FILES,
@@ -26,10 +26,12 @@ from perdure.app.config.values import (
     SHELL_ACTS,
     TOOLS,
     TOOLS_TO_COME,
+    McpServer,
+)
+from perdure.app.config.values import (
     AcpAgent,
     AgentConfig,
     Config,
-    McpServer,
     RuleSection,
 )
 from perdure.domain.tools.globs import is_match

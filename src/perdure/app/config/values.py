@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from perdure.app.config.tool_values import ApproveChoice, ToolsConfig
 from perdure.domain.secret import Secret
 from perdure.ports.platform.settings import (
     AdapterSettings,
@@ -28,32 +29,6 @@ from perdure.ports.platform.settings import (
 )
 
 MAIN: Final = "main"
-MEMORY: Final = "memory"
-SCHEDULE: Final = "schedule"
-FILES: Final = "files"
-SHELL: Final = "shell"
-FETCH: Final = "fetch"
-SEARCH: Final = "search"
-# What an external agent may ask to do by itself, as rules name it.
-PERMISSION: Final = "permission"
-PERMISSION_ACTS: Final = tuple(
-    f"{PERMISSION}.{kind}"
-    for kind in (
-        *("read", "edit", "delete", "move", "search", "execute"),
-        *("think", "fetch", "switch_mode", "other"),
-    )
-)
-# The tools that agents can have, and the names reserved for a later version.
-TOOLS: Final = (MEMORY, "sessions", "todo", FILES, SHELL, FETCH, SEARCH, "ask", SCHEDULE)
-TOOLS_TO_COME: Final = ("send",)
-# The names that rules may use for what a call of `files` or `shell` does, and the tool that every
-# agent with tools has.
-FILE_ACTS: Final = ("files.read", "files.write", "files.edit", "files.list", "files.search")
-SHELL_ACTS: Final = ("shell.run", "shell.list", "shell.log", "shell.end")
-RESULT: Final = "result"
-# How the tools of a server begin in lists, rules and `approve`: `mcp.time`.
-MCP: Final = "mcp."
-
 Money = Annotated[float, Meta(ge=0, le=1e15, description="an amount of money, 0 or more")]
 Share = Annotated[float, Meta(gt=0, le=1, description="a number above 0 and at most 1")]
 Temperature = Annotated[float, Meta(ge=0, le=2, description="a number from 0 to 2")]
@@ -108,9 +83,6 @@ class PricesSection(Section, frozen=True, kw_only=True):
     input: Money = 0.0
     output: Money = 0.0
     cached: Money | None = None
-
-
-ApproveChoice = Literal["always", "once", "never"]
 
 
 class RuleSection(Section, frozen=True, kw_only=True):
@@ -205,94 +177,6 @@ class DemoAgentSection(AgentSection, frozen=True, kw_only=True, tag_field="kind"
 AgentConfig = ChatAgentSection | AcpAgent | DemoAgentSection
 
 
-RepeatChoice = Literal["pure", "repeatable", "once"]
-
-
-class McpServer(Section, frozen=True, kw_only=True):
-    """Configures a tool server: a program to start, or the address of a running one. `args` are
-    appended to `command`. `tools` are names or globs of the tools to take; one that begins with !
-    is left out. `repeat` says of all tools, or of those that a glob names, whether a call may be
-    made twice. A `shared` server serves all people over one connection; otherwise each person has
-    one of their own. With `sampling` it may ask the model of the agent that calls it for words."""
-
-    command: CommandWords | None = None
-    args: tuple[str, ...] = ()
-    env: Mapping[NonEmptyText, Secret] = _NOTHING
-    cwd: NonEmptyText | None = None
-    url: Url | None = None
-    headers: Mapping[NonEmptyText, Secret] = _NOTHING
-    tools: tuple[NonEmptyText, ...] = ()
-    approve: ApproveChoice | None = None
-    timeout_s: WaitSeconds = 120.0
-    repeat: RepeatChoice | Mapping[NonEmptyText, RepeatChoice] = MappingProxyType({})
-    shared: bool = False
-    sampling: bool = False
-
-
-class ToolSection(Section, frozen=True, kw_only=True):
-    """Holds when people are asked about the calls of a built-in tool. Without a value, it depends
-    on what a call touches."""
-
-    approve: ApproveChoice | None = None
-
-
-class FilesSection(ToolSection, frozen=True, kw_only=True):
-    """Holds the folders in which the tool `files` works."""
-
-    roots: tuple[NonEmptyText, ...] = ()
-
-
-class ShellSection(ToolSection, frozen=True, kw_only=True):
-    """Holds the folders in which commands of the tool `shell` work, whether they reach the network,
-    whether they run in a sandbox, and what one of them may use. `timeout_s` is for commands that
-    the agent waits for."""
-
-    roots: tuple[NonEmptyText, ...] = ()
-    network: bool = False
-    sandbox: Literal["auto", "off"] = "auto"
-    timeout_s: WaitSeconds = 600.0
-    memory_bytes: Count = 2_000_000_000
-    processes: Count = 256
-
-
-class SearchSection(ToolSection, frozen=True, kw_only=True):
-    """Holds the search engine that the tool `search` asks. Without `url` it is the one of the
-    maker."""
-
-    kind: Literal["searxng", "brave", "tavily"] | None = None
-    url: Url | None = None
-    api_key: Secret | None = None
-
-
-class ToolsConfig(Section, frozen=True, kw_only=True):
-    """Holds the settings of the built-in tools, and the tool servers by name. `answer_wait_s` is
-    how long a question to a person stays open; 0 means for ever."""
-
-    answer_wait_s: Seconds = 3600.0
-    memory: ToolSection = ToolSection()
-    sessions: ToolSection = ToolSection()
-    todo: ToolSection = ToolSection()
-    schedule: ToolSection = ToolSection()
-    ask: ToolSection = ToolSection()
-    files: FilesSection = FilesSection()
-    shell: ShellSection = ShellSection()
-    fetch: ToolSection = ToolSection()
-    search: SearchSection = SearchSection()
-    mcp: Mapping[Name, McpServer] = MappingProxyType({})
-
-    @property
-    def approve(self) -> dict[str, str]:
-        """Return when people are asked about each tool, where that is configured."""
-        sections: dict[str, ToolSection | McpServer] = {
-            **{name: getattr(self, name) for name in TOOLS},
-            **{f"{MCP}{name}": server for name, server in self.mcp.items()},
-        }
-        return {name: each.approve for name, each in sections.items() if each.approve}
-
-
-NO_TOOL_SETTINGS: Final = ToolsConfig()
-
-
 class PersonaConfig(Section, frozen=True, kw_only=True):
     """Holds how an agent answers where /persona has chosen this persona."""
 
@@ -367,6 +251,17 @@ class TranscriberConfig(Section, frozen=True, kw_only=True):
     timeout_s: WaitSeconds = 60.0
 
 
+class SpeechConfig(Section, frozen=True, kw_only=True):
+    """Configures how answers are read aloud: by a server that speaks OpenAI's audio wire. Without
+    it nothing is."""
+
+    url: Url | None = None
+    model: NonEmptyText = "tts-1"
+    voice: NonEmptyText = "alloy"
+    api_key: Secret | None = None
+    timeout_s: WaitSeconds = 30.0
+
+
 class RetentionConfig(Section, frozen=True, kw_only=True):
     """Holds how long closed sessions are kept. 0 means forever."""
 
@@ -434,6 +329,7 @@ class Config(Section, frozen=True, kw_only=True):
     delivery: DeliveryConfig = DeliveryConfig()
     limits: LimitsConfig = LimitsConfig()
     transcriber: TranscriberConfig = TranscriberConfig()
+    speech: SpeechConfig = SpeechConfig()
     retention: RetentionConfig = RetentionConfig()
     budgets: BudgetsConfig = BudgetsConfig()
     quotas: QuotasConfig = QuotasConfig()

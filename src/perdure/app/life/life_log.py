@@ -15,7 +15,9 @@ import structlog
 from perdure import __version__
 from perdure.app.config.environment import DATABASE
 from perdure.app.config.loading import AgentConfig, Config
-from perdure.app.config.values import ChatAgentSection
+from perdure.app.config.values import (
+    ChatAgentSection,
+)
 from perdure.app.logs import START
 from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.journal.events import (

@@ -13,11 +13,10 @@ from pathlib import Path
 import structlog
 
 from perdure.app.config import loading as config
-from perdure.app.config.loading import Config
+from perdure.app.config.loading import Config, settings_without_effect
 from perdure.app.config.network import network_of
 from perdure.app.config.platforms import Hosts, operators_of
 from perdure.app.config.tool_checks import check_folders
-from perdure.app.config.without_effect import settings_without_effect
 from perdure.app.wiring import agents, discovery
 from perdure.domain.errors import Rejected
 from perdure.engine.foundation.persist import persist

@@ -39,7 +39,7 @@ from perdure.app.network.web_fetching import WebFetcher
 from perdure.app.operate.local_socket import bound_socket
 from perdure.app.operate.node_process import ServerFile, hint, lock_of
 from perdure.app.reading.file_reading import FileReader
-from perdure.app.reading.transcribing import transcriber_of
+from perdure.app.reading.speech import speaker_of, transcriber_of
 from perdure.app.schedule.making import job_settings, zone_for
 from perdure.app.wiring import agents, discovery, storage
 from perdure.app.wiring.assembly import NodeDependencies
@@ -262,6 +262,7 @@ def _dependencies(  # noqa: PLR0913 - what a node is assembled from
         displays={name: platforms.display_of(each) for name, each in settings.adapters.items()},
         web=WebFetcher(web_of(settings.limits, outgoing)),
         reader=FileReader(transcriber_of(settings.transcriber, outgoing)),
+        speaker=speaker_of(settings.speech, outgoing),
         give_back=give_memory_back,
         zone=zone_for(settings, environ),
         jobs=job_settings(settings, options.home),

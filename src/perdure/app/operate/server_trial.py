@@ -12,7 +12,10 @@ from perdure.app.config import loading as config
 from perdure.app.config.loading import Config
 from perdure.app.config.network import network_of
 from perdure.app.config.toml_errors import instead
-from perdure.app.config.values import MCP, McpServer
+from perdure.app.config.tool_values import (
+    MCP,
+    McpServer,
+)
 from perdure.app.network.outgoing import RoutedOutgoing
 from perdure.app.wiring.agents import policy_of
 from perdure.app.wiring.tool_servers import settings_of

@@ -7,7 +7,9 @@ from typing import Final
 
 import msgspec
 
-from perdure.app.config.values import Config
+from perdure.app.config.values import (
+    Config,
+)
 from perdure.app.schedule.time_zones import time_zone
 from perdure.domain.schedule.checklist import CHECKLIST_MAX
 from perdure.domain.schedule.jobs import ScheduleTerms

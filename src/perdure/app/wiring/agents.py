@@ -11,7 +11,7 @@ import msgspec
 
 from perdure.app.children.children import LaunchedChildren
 from perdure.app.config.loading import AgentConfig
-from perdure.app.config.values import (
+from perdure.app.config.tool_values import (
     FILES,
     MCP,
     MEMORY,
@@ -19,11 +19,13 @@ from perdure.app.config.values import (
     SEARCH,
     SHELL,
     TOOLS,
+    ToolsConfig,
+)
+from perdure.app.config.values import (
     AcpAgent,
     ChatAgentSection,
     Config,
     DemoAgentSection,
-    ToolsConfig,
 )
 from perdure.app.network.outgoing import RoutedOutgoing
 from perdure.app.schedule.making import job_terms

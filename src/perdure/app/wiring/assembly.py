@@ -58,6 +58,7 @@ from perdure.ports.records.media import Fetcher, ReadsFiles
 from perdure.ports.records.occasions import Hooks, NoHooks
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.entropy import Entropy
+from perdure.ports.system.speech import Voice
 from perdure.ports.turns.servers import NoToolServers, ToolServers
 from perdure.store.store import Store
 
@@ -71,7 +72,6 @@ NO_PERSONAS: Mapping[str, str] = {}
 NO_DISPLAYS: Mapping[str, Display] = {}
 NO_SOURCES: Mapping[str, Fetcher] = {}
 NOBODY_TO_ASK = FileReader()
-NO_HOOKS = NoHooks()
 
 
 class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,8 +95,9 @@ class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     sources: Mapping[str, Fetcher] = NO_SOURCES
     web: Fetcher = NothingFetched()
     reader: ReadsFiles = NOBODY_TO_ASK
+    speaker: Voice | None = None
     servers: ToolServers = NoToolServers()
-    hooks: Hooks = NO_HOOKS
+    hooks: Hooks = NoHooks()
     give_back: Callable[[], None] = lambda: None
     zone: str = "UTC"
     jobs: JobSettings = JobSettings()
@@ -257,6 +258,7 @@ def _outbox(dependencies: NodeDependencies, common: Common, handovers: Handovers
         bus=common.bus,
         lease=common.lease,
         is_shared=dependencies.is_shared,
+        speaker=dependencies.speaker,
     )
 
 
@@ -437,6 +439,7 @@ def _menu(dependencies: NodeDependencies) -> Menu:
         personas=tuple(dependencies.personas),
         idle_reset_ms=dependencies.limits.idle_reset_ms,
         recovery=dependencies.limits.recovery,
+        can_speak=dependencies.speaker is not None,
         schedule=terms_of(
             dependencies.jobs,
             agents=[each.name for each in dependencies.roster.backends],

@@ -9,8 +9,12 @@ import msgspec
 
 import perdure.app
 from perdure.app.config.loading import AgentConfig, BudgetPeriods, Config
-from perdure.app.config.values import ChatAgentSection
-from perdure.app.config.values import PricesSection as PricesConfig
+from perdure.app.config.values import (
+    ChatAgentSection,
+)
+from perdure.app.config.values import (
+    PricesSection as PricesConfig,
+)
 from perdure.domain.people.budgets import Budget, DailyBudgets
 from perdure.domain.people.prices import Prices, Tariff
 

@@ -1,6 +1,8 @@
 """Builds the limits of a node from its configuration."""
 
-from perdure.app.config.values import Config
+from perdure.app.config.values import (
+    Config,
+)
 from perdure.domain.people.quotas import Quota
 from perdure.domain.prompt.bounds import Bounds
 from perdure.domain.turn.recovery import Policy, Resume

@@ -5,7 +5,9 @@ import asyncio
 import os
 from pathlib import Path
 
-from perdure.app.config.values import ShellSection
+from perdure.app.config.tool_values import (
+    ShellSection,
+)
 from perdure.ports.system.children import ChildLimits, Children
 from perdure.tools.shell.jobs import ShellJobs
 from perdure.tools.shell.settings import ShellSettings

@@ -4,7 +4,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from perdure.app.config.values import McpServer, ToolsConfig
+from perdure.app.config.tool_values import (
+    McpServer,
+    ToolsConfig,
+)
 from perdure.domain.outcomes import Repeat
 from perdure.ports.system.children import Children
 from perdure.ports.system.outgoing import Outgoing

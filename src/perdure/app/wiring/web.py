@@ -2,7 +2,15 @@
 
 from collections.abc import Iterator
 
-from perdure.app.config.values import FETCH, SEARCH, AgentConfig, LimitsConfig, ToolsConfig
+from perdure.app.config.tool_values import (
+    FETCH,
+    SEARCH,
+    ToolsConfig,
+)
+from perdure.app.config.values import (
+    AgentConfig,
+    LimitsConfig,
+)
 from perdure.app.network.outgoing import RoutedOutgoing
 from perdure.app.network.public_web import RoutedWeb
 from perdure.app.reading.file_reading import FileReader

@@ -185,6 +185,12 @@ _ALL: Final = (
         help="how much it reasons here before it answers (default: as configured)",
         takes=Takes.MAYBE_WORDS,
     ),
+    Command(
+        name="voice",
+        usage="/voice [on | off]",
+        help="whether answers are spoken here too",
+        takes=Takes.MAYBE_WORDS,
+    ),
     Command(name="status", usage="/status", help="where this conversation stands"),
     Command(name="usage", usage="/usage", help="what was spent here and today"),
     Command(

@@ -57,7 +57,8 @@ class Menu(msgspec.Struct, frozen=True, kw_only=True):
     """Holds `agents` by name, with the default first, and the names of `personas`. With an
     `idle_reset_ms` of 0, only commands begin a new session. A new session's first turn waits at
     most `hold_ms` for the memories of the last session. `recovery` says what happens to an
-    interrupted turn when a newer message comes, and `schedule` on what terms people have jobs."""
+    interrupted turn when a newer message comes, and `schedule` on what terms people have
+    jobs. `can_speak`: there is a server that reads answers aloud."""
 
     agents: Mapping[str, AgentOffer] = {}
     personas: tuple[str, ...] = ()
@@ -65,6 +66,7 @@ class Menu(msgspec.Struct, frozen=True, kw_only=True):
     hold_ms: int = 10_000
     recovery: Policy = Policy()
     schedule: ScheduleTerms = NO_TERMS
+    can_speak: bool = False
 
     @property
     def default(self) -> str:

@@ -13,17 +13,14 @@ import asyncio
 import math
 from functools import partial
 
-import msgspec
 import structlog
 
 from perdure.domain.delivery import (
     GONE,
     KEPT,
-    Capabilities,
     DeliveryStep,
     PartState,
     backoff_s,
-    with_choices,
     without_promise,
 )
 from perdure.domain.errors import (
@@ -37,6 +34,7 @@ from perdure.domain.errors import (
 )
 from perdure.domain.ids import PartId
 from perdure.engine.delivery.attempts import AttemptRecords
+from perdure.engine.delivery.effects import EffectMaker, otherwise
 from perdure.engine.delivery.handover import Handovers
 from perdure.engine.delivery.pace import Rank
 from perdure.engine.delivery.reconciling import RECOVER_S, Reconciler
@@ -50,18 +48,14 @@ from perdure.engine.foundation.wakes import Bus
 from perdure.engine.watching.feed import Feed
 from perdure.ports.delivery.outbox import Outbox, Part
 from perdure.ports.platform.adapter import (
-    Delete,
-    Edit,
     Effect,
-    Post,
-    React,
     Receipt,
     ThreadGone,
     Unrenderable,
-    Upload,
 )
 from perdure.ports.records.media import MediaLibrary
 from perdure.ports.system.clock import Clock
+from perdure.ports.system.speech import Voice
 from perdure.ports.turns.wakes import Topic
 
 # How many parts of one platform are sent at the same time, at most.
@@ -92,6 +86,7 @@ class OutboxPump:
         expire_s: int,
         bus: Bus,
         lease: NodeLease,
+        speaker: Voice | None = None,
         is_shared: bool = False,
         poll_s: float = 30,
     ) -> None:
@@ -109,7 +104,7 @@ class OutboxPump:
         self._outbox = outbox
         self._surfaces = surfaces
         self._lease = lease
-        self._media = media
+        self._effects = EffectMaker(media, speaker)
         self._handovers = handovers
         self._clock = clock
         self._start = start
@@ -265,7 +260,7 @@ class OutboxPump:
             if await self._is_divided(surface, part):
                 return
             shown = await self._shown(part)
-            effect = await self._effect(surface, part, shown)
+            effect = await self._effects.of(surface, part, shown)
             if not lease.may_act:
                 # The lease ran out before the platform was called. Another node may have the part
                 # by now; then this write is refused. Otherwise it is taken again.
@@ -286,7 +281,7 @@ class OutboxPump:
             return await surface.adapter.perform(effect)
         except (Unrenderable, ThreadGone) as error:
             is_early = isinstance(error, ThreadGone) and part.attempts == 1
-            other = None if is_early else _otherwise(effect, error)
+            other = None if is_early else otherwise(effect, error)
             if other is None:
                 raise
         # The second request must be made now, so it is counted without asking the pacer.
@@ -332,66 +327,6 @@ class OutboxPump:
         proof = GONE if is_gone else receipt.external_id
         await self._tries.record(part, PartState.SENT, receipt=proof or KEPT)
 
-    async def _effect(self, surface: Surface, part: Part, shown: str) -> Effect | None:
-        """Return what to ask of the platform. Returns None if there is nothing to delete or to
-        mark, or if the platform cannot do that: nobody waits for it."""
-        can = surface.capabilities(part.address)
-        match part.step:
-            case DeliveryStep.POST | DeliveryStep.BUBBLE:
-                return self._post(part, can)
-            case DeliveryStep.EDIT:
-                return Edit(
-                    key=part.id,
-                    address=part.address,
-                    receipt=part.receipt,
-                    text=part.text,
-                    shown=shown,
-                )
-            case DeliveryStep.DELETE:
-                is_there = part.receipt not in ("", KEPT)
-                wanted = Delete(address=part.address, receipt=part.receipt)
-                return wanted if is_there and can.can_delete else None
-            case DeliveryStep.UPLOAD:
-                return await self._upload(surface, part)
-            case DeliveryStep.REACT:
-                mark = React(address=part.address, external_id=part.reply_to, emoji=part.text)
-                return mark if can.can_react and part.reply_to else None
-
-    def _post(self, part: Part, can: Capabilities, text: str = "") -> Post:
-        return Post(
-            key=part.id,
-            address=part.address,
-            text=with_choices(
-                text or part.text, part.choices, can, is_explained=part.question is not None
-            ),
-            reply_to=part.reply_to,
-            choices=part.choices if len(part.choices) <= can.choices_max else (),
-            question=part.question,
-            after=part.after,
-            is_repeat=part.attempts > 1,
-        )
-
-    async def _upload(self, surface: Surface, part: Part) -> Effect:
-        """Return the upload of a file, or a post that names the file if it is too large."""
-        assert part.media is not None
-        media = await self._media.get(part.media, principal=None)
-        can = surface.capabilities(part.address)
-        limit = can.upload_bytes_max
-        if media.size > limit:
-            why = "files cannot be sent here" if not limit else f"the limit is {limit:,} bytes"
-            named = f"(The file {media.name}, {media.size:,} bytes, could not be sent: {why}.)"
-            return self._post(part, can, named)
-        return Upload(
-            key=part.id,
-            address=part.address,
-            name=media.name,
-            mime=media.mime,
-            data=await self._media.read(part.media),
-            caption=part.text,
-            after=part.after,
-            is_repeat=part.attempts > 1,
-        )
-
     async def _failed(
         self,
         surface: Surface,
@@ -420,18 +355,6 @@ class OutboxPump:
 
     async def _again(self, part: Part, error: PerdureError, wait_s: float) -> None:
         await self._tries.record(part, PartState.PENDING, error=error.message, due_in_s=wait_s)
-
-
-def _otherwise(effect: Effect, error: Unrenderable | ThreadGone) -> Effect | None:
-    """Return the same words in a form that was not refused yet, or None if there is none."""
-    match error, effect:
-        case Unrenderable(), Post() | Edit() if not effect.is_plain:
-            return msgspec.structs.replace(effect, is_plain=True)
-        case ThreadGone(), Post() | Upload() if effect.address.thread:
-            address = msgspec.structs.replace(effect.address, thread="")
-            return msgspec.structs.replace(effect, address=address)
-        case _:
-            return None
 
 
 def _follows_previews(part: Part) -> bool:

@@ -11,6 +11,7 @@ import math
 from functools import partial
 from typing import Final
 
+from perdure.domain.content.speech import SPEECH_NAME
 from perdure.domain.delivery import (
     Capabilities,
     DeliveryStep,
@@ -172,16 +173,14 @@ class Reconciler:
 
     async def _sought(self, surface: Surface, part: Part, rivals: Rivals) -> Sought:
         file = await self._media.get(part.media, principal=None) if part.media else None
+        can = surface.capabilities(part.address)
+        is_explained = part.question is not None
+        text = with_choices(part.text, part.choices, can, is_explained=is_explained)
         return Sought(
             key=part.id,
             address=part.address,
-            text=with_choices(
-                part.text,
-                part.choices,
-                surface.capabilities(part.address),
-                is_explained=part.question is not None,
-            ),
-            name=file.name if file else "",
+            text="" if part.is_spoken else text,
+            name=SPEECH_NAME if part.is_spoken else file.name if file else "",
             tried_at=part.changed_at,
             owned=rivals.receipts,
         )

@@ -57,6 +57,14 @@ async def reply_parts(  # noqa: PLR0913 - a turn, and where it is told
     return await surface.plan_reply(joined([said, note and f"_{note}_", ending, footer]), address)
 
 
+def spoken(turn: Sequence[Recorded], settlement: Settlement, parts: Sequence[str]) -> str:
+    """Return the text of an answer that may be read aloud: all that the turn has said, if it has
+    succeeded and is told at all."""
+    if not parts or settlement.outcome is not Outcome.DONE:
+        return ""
+    return joined([reply_text(turn), settlement.text])
+
+
 def offered(settlement: Settlement) -> tuple[str, ...]:
     """Return the commands to offer as buttons under the reply. The reply names them too, for
     platforms without buttons."""

@@ -51,6 +51,7 @@ from perdure.engine.turns.reply_parts import (
     note_of,
     offered,
     reply_parts,
+    spoken,
     with_files,
 )
 from perdure.engine.turns.room.making_room import MakingRoom
@@ -360,6 +361,7 @@ class Runner:
                 settlement, self._model.prompted, self._model.context_tokens, self._claimed.prefix
             ),
             parts=parts,
+            spoken=spoken(self._ledger.events, settlement, parts),
             note=note_of(self._surface, queued, settlement),
             choices=offered(settlement),
             cost=self._model.spending.cost,

@@ -45,6 +45,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return self.turn is not None and self.message.startswith(self.turn)
 
     @property
+    def is_spoken(self) -> bool:
+        """Tell whether the part is a recording in which its text is read aloud."""
+        return self.step is DeliveryStep.UPLOAD and self.media is None
+
+    @property
     def is_ahead(self) -> bool:
         """Tell whether the part was added before its turn was over."""
         return self.message == f"{self.turn}{AHEAD}"

@@ -56,13 +56,15 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Upload(msgspec.Struct, frozen=True, kw_only=True):
-    """Asks to show one file. The other fields are as in `Post`."""
+    """Asks to show one file. `is_voice`: it is speech in an Ogg file, to be shown as a voice
+    message where the platform has these. The other fields are as in `Post`."""
 
     key: PartId
     address: Address
     name: str
     mime: str
     data: bytes
+    is_voice: bool = False
     caption: str = ""
     reply_to: str = ""
     after: str = ""

@@ -98,6 +98,7 @@ class TextPiece(msgspec.Struct, frozen=True, kw_only=True):
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """Holds how a turn ends: the outcome, the final message if there is one, and the parts of the
     reply. `context_tokens` is how much the model reads to know everything up to here.
+    `spoken` is read aloud where people want that.
     `is_reserved`: the turn may have a reservation in the budgets. `origin` is `SENT` if no model
     was asked. `asked` is the origin of the last request. `reach` says what it took to get an
     answer. `note` is told to people after the reply, unless a part of the reply tells it.
@@ -115,6 +116,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[ToolCall, ...] = ()
     acknowledgements: tuple[AnyEvent, ...] = ()
     parts: tuple[str, ...] = ()
+    spoken: str = ""
     attachments: tuple[Attachment, ...] = ()
     files: tuple[MediaId, ...] = ()
     context_tokens: int = 0

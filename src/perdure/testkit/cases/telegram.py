@@ -123,7 +123,10 @@ class TelegramCase(AdapterCase):
 
     async def files(self) -> list[bytes]:
         raws = [each.raw for each in await self._by_bot()]
-        files = [raw["photo"][-1] if "photo" in raw else raw["document"] for raw in raws]
+        files = [
+            raw["photo"][-1] if "photo" in raw else raw.get("voice") or raw["document"]
+            for raw in raws
+        ]
         return [self._api.chats.files[file["file_id"]] for file in files]
 
     async def marks(self, external_id: str) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from perdure.domain.address import Address
+from perdure.domain.content.speech import SPEECH_MIME, SPEECH_NAME
 from perdure.domain.delivery import Capabilities, Streaming, lowered, plan_parts
 from perdure.domain.errors import NotFound
 from perdure.domain.ids import PartId
@@ -22,6 +23,7 @@ from perdure.ports.platform.adapter import (
     Upload,
 )
 from perdure.testkit.contract.adapter_case import AdapterCase, NotHere
+from perdure.testkit.processes.file_server import a_second_of_ogg
 
 # It begins with the signature of a PNG, for platforms that check that a picture is one.
 PICTURE: Final = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
@@ -177,6 +179,19 @@ class GoingOut:
             upload = Upload(key=new_key(), address=address, name=name, mime=mime, data=data)
             assert (await case.platform.perform(upload)).external_id
         assert await case.files() == [PICTURE, DOCUMENT]
+
+    async def test_speech_is_sent_as_a_file_that_can_be_heard(self, case: AdapterCase) -> None:
+        needs(case, (await capabilities(case)).upload_bytes_max, "files")
+        speech = Upload(
+            key=new_key(),
+            address=await case.private(),
+            name=SPEECH_NAME,
+            mime=SPEECH_MIME,
+            data=a_second_of_ogg(),
+            is_voice=True,
+        )
+        assert (await case.platform.perform(speech)).external_id
+        assert await case.files() == [speech.data]
 
     async def test_a_button_is_as_good_as_its_word(self, case: AdapterCase) -> None:
         needs(case, (await capabilities(case)).choices_max, "buttons")

@@ -7,7 +7,7 @@ It is a real server, so that the code which fetches from it meets real redirects
 import asyncio
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 from aiohttp import web
@@ -23,11 +23,14 @@ class Transcribed(msgspec.Struct, frozen=True, kw_only=True):
     authorization: str
 
 
+SPEECH: Final = "/v1/audio/speech"
+
+
 class FileServer:
     """Serves `files` by their paths. A path in `statuses` is answered with that status and nothing
     else, and a path in `redirects` with a redirect. A path in `hanging` gets its headers and two
     bytes, and then nothing more. `asked` lists all paths that were requested. `hears` is the text
-    that the transcriber returns."""
+    that the transcriber returns, and `spoken` lists what was to be read aloud."""
 
     def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
         self.files: dict[str, bytes] = dict(files or {})
@@ -38,12 +41,14 @@ class FileServer:
         self.asked: list[str] = []
         self.hears = ""
         self.transcribed: list[Transcribed] = []
+        self.spoken: list[dict[str, str]] = []
         self.url = ""
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=2**26)
         app.router.add_post("/v1/audio/transcriptions", self._transcribe)
+        app.router.add_post(SPEECH, self._speak)
         app.router.add_get("/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
@@ -95,3 +100,13 @@ class FileServer:
         )
         status = self.statuses.get("/v1/audio/transcriptions", 200)
         return web.json_response({"text": self.hears}, status=status)
+
+    async def _speak(self, request: web.Request) -> web.Response:
+        self.spoken.append(await request.json())
+        return web.Response(body=a_second_of_ogg(), status=self.statuses.get(SPEECH, 200))
+
+
+def a_second_of_ogg() -> bytes:
+    """Return two pages of an Ogg file whose last one says that a second of Opus was played."""
+    head = b"OggS\x00\x02" + bytes(20) + b"\x01\x13OpusHead\x01\x01" + bytes(9)
+    return head + b"OggS\x00\x04" + (48_000).to_bytes(8, "little") + bytes(12)

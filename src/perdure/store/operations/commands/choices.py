@@ -8,6 +8,7 @@ middle of its tool calls.
 
 from typing import Final
 
+from perdure.domain.address import HTTP
 from perdure.domain.inbound.commands import Given
 from perdure.domain.journal.model.options import EFFORTS
 from perdure.store.operations.commands.command_result import (
@@ -17,7 +18,7 @@ from perdure.store.operations.commands.command_result import (
     started,
 )
 from perdure.store.operations.turn_context import TurnContext
-from perdure.store.statement import Op, run
+from perdure.store.statement import Op, one, run
 
 # How many agents are offered as buttons; all of them are named in the text.
 CHOICES_MAX: Final = 8
@@ -32,6 +33,17 @@ CONFIGURED: Final = "default"
 _WORDS: Final = (*EFFORTS, CONFIGURED)
 # Stores how much a model is to reason in a conversation.
 _EFFORT = "UPDATE conversations SET effort = $1 WHERE id = $2"
+# Reads whether answers in a conversation are spoken.
+_IS_SPOKEN = "SELECT is_spoken FROM conversations WHERE id = $1"
+# Chooses whether answers in a conversation are spoken.
+_SPEAK = "UPDATE conversations SET is_spoken = $1 WHERE id = $2"
+_VOICE_WORDS: Final = {"on": 1, "off": 0}
+_NOT_HERE: Final = (
+    "Answers are spoken on chat platforms, as voice messages. Here they can only be read."
+)
+_NOBODY: Final = (
+    "There is nobody to speak: add [speech] with the url of a speech server to perdure.toml."
+)
 
 
 def agent(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -103,6 +115,25 @@ def think(context: TurnContext, given: Given) -> Op[CommandResult]:
     yield from run(_EFFORT, effort, context.conversation)
     told = _in_words(context, effort)
     return CommandResult(f"From your next message on: {told}.")
+
+
+def voice(context: TurnContext, given: Given) -> Op[CommandResult]:
+    """Choose whether answers are spoken here too; without a word, say what is set."""
+    if context.update.address.adapter == HTTP:
+        return CommandResult(_NOT_HERE)
+    here = context.place.via or context.conversation
+    wanted = given.arguments.lower()
+    if not wanted:
+        told = "spoken too" if (yield from one(int, _IS_SPOKEN, here)) else "only written"
+        choices = tuple(f"/{given.name} {word}" for word in _VOICE_WORDS)
+        return CommandResult(f"Answers here are {told}.", choices=choices)
+    if wanted not in _VOICE_WORDS:
+        return CommandResult(f"Say /{given.name} on or /{given.name} off.")
+    if wanted == "on" and not context.menu.can_speak:
+        return CommandResult(_NOBODY)
+    yield from run(_SPEAK, _VOICE_WORDS[wanted], here)
+    told = "spoken too, from the next one on" if wanted == "on" else "only written from now on"
+    return CommandResult(f"Answers here are {told}.")
 
 
 def effort_here(context: TurnContext) -> str:

@@ -52,6 +52,7 @@ _HANDLERS: Final[Mapping[str, Callable[[TurnContext, Given], Op[CommandResult]]]
     "agent": choices.agent,
     "persona": choices.persona,
     "think": choices.think,
+    "voice": choices.voice,
     "continue": turn_control.go_on,
     "home": choices.home,
     "link": linking.link,

@@ -63,6 +63,8 @@ _OPEN_AGAIN = f"""
 _ANSWERED_BY = """
     SELECT c.adapter FROM turns t JOIN sessions s ON s.id = t.session_id
     JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) WHERE t.id = $1"""
+# Reads whether answers in a conversation are spoken.
+_IS_SPOKEN = "SELECT is_spoken FROM conversations WHERE id = $1"
 # States of parts that people can see, or may still see.
 _MAY_SHOW = (PartState.PENDING, PartState.ATTEMPTING, PartState.SENT)
 
@@ -80,12 +82,13 @@ class _Placed(NamedTuple):
 
 
 class FinalWords(NamedTuple):
-    """Holds what a turn says in the end: the parts of its text, its files, and the commands to
-    offer as buttons under the last part."""
+    """Holds what a turn says in the end: the parts of its text, its files, the commands to offer as
+    buttons under the last part, and the text that is read aloud where people want that."""
 
     parts: Sequence[str]
     files: Sequence[MediaId]
     choices: tuple[str, ...] = ()
+    spoken: str = ""
 
 
 def put_reply(
@@ -106,6 +109,9 @@ def put_reply(
     if words:
         words[-1] = words[-1]._replace(choices=final.choices)
     words += [PartText("", DeliveryStep.UPLOAD, media=media) for media in final.files]
+    if final.spoken and (yield from one(int, _IS_SPOKEN, conversation)):
+        # Behind everything else, because a recording takes a while.
+        words.append(PartText(final.spoken, DeliveryStep.UPLOAD))
     yield from put(line, words, stamp, first=len(ahead), delay_ms=delay_ms)
     surplus = [PartText("", DeliveryStep.DELETE, bubble) for bubble in bubbles.values()]
     yield from put(line._replace(message=f"{turn}{DELETIONS}"), surplus, stamp)

@@ -86,6 +86,8 @@ class _Lost(NamedTuple):
     @property
     def what(self) -> str:
         """Return what was lost, in words."""
+        if self.step == DeliveryStep.UPLOAD and not self.file:
+            return f"My spoken answer to you in {self.where}"
         if self.file:
             return f"The file {harmless_line(self.file)}"
         return f"My message to you in {self.where}"

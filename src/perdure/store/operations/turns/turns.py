@@ -164,7 +164,9 @@ def settle(lease: TurnLease, settlement: Settlement, stamp: Stamp) -> Op[Settled
     yield from queue_freed(recorded, stamp, places=arrivals(so_far))
     is_ready = yield from make_ready(lease.session, stamp)
     if settlement.parts or settlement.files:
-        final = replies.FinalWords(settlement.parts, settlement.files, settlement.choices)
+        final = replies.FinalWords(
+            settlement.parts, settlement.files, settlement.choices, settlement.spoken
+        )
         yield from replies.put_reply(lease.session, lease.turn, final, stamp)
     brought = yield from errands.ended(lease.turn, [*so_far, *recorded], stamp)
     # A session may have been held back by this errand even if it brings no event.

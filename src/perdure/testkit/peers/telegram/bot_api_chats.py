@@ -124,7 +124,7 @@ class Chats:
         match method:
             case "sendMessage" | "sendRichMessage":
                 return self._send(params, rich=method == "sendRichMessage")
-            case "sendPhoto" | "sendDocument":
+            case "sendPhoto" | "sendDocument" | "sendVoice":
                 return self._send_file(method, params, uploads)
             case "sendMessageDraft" | "sendRichMessageDraft":
                 return self._draft(params, rich=method == "sendRichMessageDraft")
@@ -206,7 +206,7 @@ class Chats:
         stored = {"file_id": self.add_file(upload.data, name=upload.name), "file_unique_id": "u"}
         about = {**stored, "file_name": upload.name, "mime_type": upload.mime}
         shown = [{**stored, "width": 1, "height": 1}]
-        content = {"photo": shown} if field == "photo" else {"document": about}
+        content = {"photo": shown} if field == "photo" else {field: about}
         caption = {"caption": params["caption"]} if "caption" in params else {}
         return self._keep(chat, {"from": BOT, **content, **caption, **self._around(chat, params)})
 
