@@ -98,9 +98,9 @@ async def speak(life: Life) -> None:
 
 
 def check_spoken(world: World) -> None:
-    assert [(file.data, file.is_voice) for file in world.platform.files] == [
-        (b"echo: hello.", True)
-    ]
+    # The platform shows what it gets twice under one key only once.
+    spoken = {(file.key, file.data, file.is_voice) for file in world.platform.files}
+    assert [each[1:] for each in spoken] == [(b"echo: hello.", True)]
     said = [text for text in texts(world, "room") if text.startswith("echo") or ".ogg" in text]
     assert said == ["echo: hello", SPEECH_NAME, "echo: and now?"]
 
