@@ -18,6 +18,7 @@ from perdure.domain.journal.events import (
     Attachment,
     NoticePosted,
     Recorded,
+    SenderTraits,
     TurnQueued,
 )
 from perdure.domain.journal.model.options import NONE, Options
@@ -976,6 +977,26 @@ class TestChoices:
         assert queued(await claim_one(store)).persona == ""
         await talk.say("/persona none")
         assert "none" in (await talk.say("/persona")).reply
+
+    async def test_people_are_answered_in_the_language_of_their_platform(
+        self, store: Store, ada: Person
+    ) -> None:
+        async def say(text: str, language: str, *, kind: str = "private") -> str:
+            place = Address(adapter="chat", account="bot", place=kind)
+            update = msgspec.structs.replace(
+                message(ada.id, text),
+                address=place,
+                external_id=f"{kind} {text}",
+                traits=SenderTraits(language=language),
+                place_kind=kind,
+            )
+            return (await store.inbox.accept(update, queue_max=10, menu=MENU)).reply
+
+        assert await say("/undo", "de") == "Nichts zurückzunehmen."
+        assert await say("/redo", "") == "Nichts wiederherzustellen.", "it is remembered"
+        assert await say("/stop", "fr") == "Nothing is running here.", "not spoken here"
+        assert await say("/title", "en") == "This session has no title yet."
+        assert await say("/undo", "", kind="group") == "Nothing to undo."
 
     async def test_answers_are_spoken_where_there_is_somebody_to_speak(
         self, talk: Talk, store: Store, ada: Person

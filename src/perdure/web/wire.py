@@ -29,12 +29,14 @@ class AttachmentIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MessageIn(msgspec.Struct, forbid_unknown_fields=True):
-    """Holds a message to send. `id` is the client's own; the same id again is the same message."""
+    """Holds a message to send. `id` is the client's own; the same id again is the same message.
+    `language` is the tag of the language in which the gateway itself is to answer."""
 
     text: str = ""
     id: str | None = None
     attachments: list[AttachmentIn] = []
     agent: str = ""
+    language: str = ""
 
 
 class AmendIn(msgspec.Struct, forbid_unknown_fields=True):

@@ -249,7 +249,12 @@ def _sender(message: Message) -> Sender:
 
 def _person(user: User) -> Sender:
     name = " ".join(filter(None, (user.first_name, user.last_name)))
-    return Sender(id=str(user.id), name=name or user.username or "", is_bot=user.is_bot)
+    return Sender(
+        id=str(user.id),
+        name=name or user.username or "",
+        is_bot=user.is_bot,
+        language=user.language_code,
+    )
 
 
 def _place_kind(chat: Chat) -> PlaceKind:

@@ -28,12 +28,13 @@ class PlaceKind(StrEnum):
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True):
     """Names who did it. `id` is the stable id on the platform; `name` is only shown, and may be
-    anything."""
+    anything. `language` is the tag of the language in which they use the platform."""
 
     id: str
     name: str = ""
     is_bot: bool = False
     roles: tuple[str, ...] = ()
+    language: str = ""
 
 
 class FileReference(msgspec.Struct, frozen=True, kw_only=True):

@@ -82,10 +82,12 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
 
 class SenderTraits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Holds what only the platform knows about a sender, at the time of the message: the `roles`
-    that let them in, and if they are a bot. With it, access can be checked again later."""
+    that let them in, and if they are a bot. With it, access can be checked again later. `language`
+    is the tag of the language that they use there, such as `de`, if it is known."""
 
     roles: tuple[str, ...] = ()
     is_bot: bool = False
+    language: str = ""
 
 
 NO_TRAITS: Final = SenderTraits()

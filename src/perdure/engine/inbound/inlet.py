@@ -37,6 +37,7 @@ from perdure.domain.kinds import UpdateKind
 from perdure.domain.people.access import AccessVerdict, Terms, decide, may_speak
 from perdure.domain.people.places import LocalTerms, is_woken, terms_at
 from perdure.domain.people.quotas import OverQuota
+from perdure.domain.sayings.saying import tag_of
 from perdure.domain.text import harmless_line, sentence, storable
 from perdure.engine.foundation.supervisor import attempt
 from perdure.engine.inbound.envelopes import Envelope
@@ -362,6 +363,7 @@ def _update_of(caller: PlacedArrival, terms: LocalTerms, principal: PrincipalId)
         traits=SenderTraits(
             roles=tuple(sorted(terms.rules.roles.intersection(arrival.sender.roles))),
             is_bot=arrival.sender.is_bot,
+            language=tag_of(arrival.sender.language),
         ),
         press=arrival.press,
         reply_to=arrival.reply_to,

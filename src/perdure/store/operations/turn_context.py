@@ -11,6 +11,7 @@ from perdure.domain.journal.events import Recorded, ToolFinished
 from perdure.domain.outcomes import Busy
 from perdure.domain.people.menu import AgentOffer, Menu
 from perdure.domain.people.quotas import NO_QUOTA, Quota
+from perdure.domain.sayings.saying import Language, language_of
 from perdure.store.drivers.dialect import Dialect
 
 
@@ -31,7 +32,8 @@ class Fresh(NamedTuple):
 
 
 class LiveSession(NamedTuple):
-    """Holds the live session of a conversation as it stood when its row was locked. `is_successor`
+    """Holds the live session of a conversation as it stood when its row was locked. `language` is
+    the tag of the language in which people are spoken to there. `is_successor`
     means that it was just opened in place of a suspended one. `via` is the conversation that the
     update came in, if that is another one, linked to this. `effort` is how much a model is to
     reason here. `label` and `kind` are what its platform says about the place that it came in.
@@ -47,6 +49,7 @@ class LiveSession(NamedTuple):
     agent: str = ""
     persona: str = ""
     effort: str = ""
+    language: str = ""
     view: str = ""
     title: str = ""
     hold_until: int | None = None
@@ -102,6 +105,11 @@ class TurnContext(NamedTuple):
     @property
     def session(self) -> SessionId:
         return self.place.session
+
+    @property
+    def language(self) -> Language:
+        """Return the language in which whoever has sent the update is answered."""
+        return language_of(self.update.traits.language or self.place.language)
 
     def saying(self, text: str, busy: Busy) -> "TurnContext":
         """Return the same context with another text and another way to treat a running turn."""

@@ -9,7 +9,7 @@ from perdure.domain.ids import MediaId, TurnId
 from perdure.domain.inbound.commands import open_to
 from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.attachments import PICTURES
-from perdure.domain.journal.events import Attachment
+from perdure.domain.journal.events import Attachment, SenderTraits
 from perdure.domain.journal.left_out import omissions_of
 from perdure.domain.journal.records import TurnView
 from perdure.domain.journal.spoken import with_versions
@@ -24,6 +24,7 @@ from perdure.domain.journal.transcript import (
 )
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.reading.pictures import BYTES_MAX, needs_fitting
+from perdure.domain.sayings.saying import tag_of
 from perdure.domain.text import storable
 from perdure.ports.people.principals import Principal
 from perdure.ports.records.history import PAGE_BYTES, ConversationView, Shelf, Snapshot
@@ -132,6 +133,7 @@ async def post_message(
         busy=services.busy,
         attachments=await _attachments(services, by, body.attachments),
         agent=services.control.resolve_agent(body.agent) if body.agent else "",
+        traits=SenderTraits(language=tag_of(body.language)),
     )
     accepted = await services.door.accept(update)
     return wire.MessageOut(

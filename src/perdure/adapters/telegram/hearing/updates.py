@@ -14,6 +14,7 @@ class User(msgspec.Struct, frozen=True):
     first_name: str | None = None
     last_name: str | None = None
     username: str | None = None
+    language_code: str = ""
 
 
 class Chat(msgspec.Struct, frozen=True):

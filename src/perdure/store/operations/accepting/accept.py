@@ -136,6 +136,7 @@ def _touch(context: TurnContext, received: Reception) -> Op[None]:
         is_listed=update.is_listed,
         label=update.label,
         kind=update.place_kind,
+        language=update.traits.language,
     )
     if received.claimed is None:
         yield from recency.touch_session(received.accepted.session, at=at)
@@ -184,6 +185,7 @@ def _begin_anew(context: TurnContext) -> Op[Reception]:
         agent=before.agent,
         persona=before.persona,
         effort=before.effort,
+        language=before.language,
         via=before.via,
         label=before.label,
         kind=before.kind,

@@ -11,6 +11,7 @@ from perdure.domain.ids import PrincipalId
 from perdure.domain.inbound.commands import COMMANDS, Given, help_text
 from perdure.domain.inbound.updates import Accepted
 from perdure.domain.journal.session_events import CommandTaken
+from perdure.domain.sayings.saying import in_language, say
 from perdure.ports.people.principals import Principal
 from perdure.ports.turns.inbox import Reception
 from perdure.store.operations import journal
@@ -79,6 +80,7 @@ assert _HANDLERS.keys() | {"help", "whoami"} == COMMANDS.keys()
 def take(context: TurnContext, given: Given) -> Op[Reception]:
     """Carry out a command, append `CommandTaken`, and send the reply."""
     taken = yield from _taken(context, given)
+    reply = in_language(taken.reply, context.language)
     session = taken.session or context.session
     is_here = any(each.session == session and each.turn == taken.turn for each in taken.recorded)
     event = CommandTaken(
@@ -86,7 +88,7 @@ def take(context: TurnContext, given: Given) -> Op[Reception]:
         arguments=_kept(given),
         by=context.update.principal,
         message=context.fresh.message,
-        reply=taken.reply,
+        reply=reply,
         turn=taken.turn if is_here else None,
         choices=taken.choices,
     )
@@ -96,7 +98,7 @@ def take(context: TurnContext, given: Given) -> Op[Reception]:
         session,
         None,
         context.fresh.message,
-        PartText(taken.reply, choices=taken.choices),
+        PartText(reply, choices=taken.choices),
         context.stamp,
         to=context.place.via or context.conversation,
     )
@@ -108,7 +110,7 @@ def take(context: TurnContext, given: Given) -> Op[Reception]:
         effect=taken.effect,
         ended=taken.ended,
         command=given.name,
-        reply=taken.reply,
+        reply=reply,
         choices=taken.choices,
         recorded=(*taken.recorded, *recorded),
         moved=taken.moved,
@@ -143,7 +145,7 @@ def _taken(context: TurnContext, given: Given) -> Op[CommandResult]:
     if given.name == "help":
         return CommandResult(help_text(is_operator=who.is_operator))
     if given.name == "whoami":
-        return CommandResult(f"You are {who.name} ({who.role}).")
+        return CommandResult(say("You are {name} ({role}).", name=who.name, role=who.role))
     return (yield from _HANDLERS[given.name](context, given))
 
 
@@ -163,5 +165,5 @@ def _refusal(given: Given, who: Principal) -> str:
     """Return why a command is not carried out, or an empty string."""
     if given.command is not None and not given.problem:
         is_allowed = who.is_operator or not given.command.is_for_operators
-        return "" if is_allowed else f"/{given.name} is for operators."
+        return "" if is_allowed else say("/{command} is for operators.", command=given.name)
     return given.problem

@@ -22,6 +22,7 @@ from perdure.domain.journal.events import (
 from perdure.domain.journal.session_events import HeadMoved
 from perdure.domain.journal.spoken import said_in, spoken_events
 from perdure.domain.kinds import UNASKED, TurnKind
+from perdure.domain.sayings.saying import say, together
 from perdure.domain.tools.callers import results_in
 from perdure.store.operations import journal
 from perdure.store.operations.commands.command_result import (
@@ -65,8 +66,9 @@ _MOVE = "UPDATE sessions SET head_turn = $1 WHERE id = $2"
 _LAST_MOVE = f"""
     SELECT {journal.COLUMNS} FROM journal
     WHERE session_id = $1 AND kind IN ('head_moved', 'turn_started') ORDER BY seq DESC LIMIT 1"""
-_EARLIER = f"Only one of the last {COUNT_MAX:,} can be asked again; it may have been undone."
-NOT_ASKED = "Nothing to retry: the last thing here was sent from elsewhere. /undo takes it back."
+NOT_ASKED = say(
+    "Nothing to retry: the last thing here was sent from elsewhere. /undo takes it back."
+)
 
 
 class _Back(NamedTuple):
@@ -85,15 +87,17 @@ def undo(context: TurnContext, given: Given) -> Op[CommandResult]:
     left = yield from _left(context)
     removed = (yield from many(_Back, _BACK, left.head, given.count)) if left.head else []
     if left.head is None or not removed:
-        return CommandResult("Nothing to undo.", left.recorded, left.ended)
+        return CommandResult(say("Nothing to undo."), left.recorded, left.ended)
     texts = []
     for each in reversed(removed):
         texts.append(said_in((yield from journal.of_turn(each.turn))).text)
         yield from replies.withdraw(each.turn, context.stamp)
     redo = (*(yield from _to_redo(context)), left.head)
     moved = yield from move(context, "undo", removed[-1].parent, redo=redo)
-    what = "Undone" if len(removed) == 1 else f"Undone, {len(removed)} turns"
-    reply = f"{what}:\n\n" + "\n\n".join(texts)
+    count, words = len(removed), "\n\n".join(texts)
+    reply = say("Undone, {count} turns:\n\n{words}", count=count, words=words)
+    if count == 1:
+        reply = say("Undone:\n\n{words}", words=words)
     return CommandResult(reply, left.recorded + moved, left.ended)
 
 
@@ -103,10 +107,10 @@ def redo(context: TurnContext, given: Given) -> Op[CommandResult]:
     recorded = yield from end(context, running)
     known = yield from _to_redo(context)
     if not known:
-        stopped = f" {STOPPED_TOO}" if running else ""
-        return CommandResult(f"Nothing to redo.{stopped}", recorded, running)
+        told = together(say("Nothing to redo."), STOPPED_TOO if running else "")
+        return CommandResult(told, recorded, running)
     recorded += yield from move(context, "redo", known[-1], redo=known[:-1])
-    return CommandResult("Brought back.", recorded, running)
+    return CommandResult(say("Brought back."), recorded, running)
 
 
 def retry(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -114,7 +118,9 @@ def retry(context: TurnContext, given: Given) -> Op[CommandResult]:
     head turn, or that of a named turn before it."""
     meant, words = turn_and_words(given.arguments)
     if words:
-        return CommandResult("Only the id of a turn may follow /retry. /edit takes other words.")
+        return CommandResult(
+            say("Only the id of a turn may follow /retry. /edit takes other words.")
+        )
     return (yield from _again(context, meant, "retry"))
 
 
@@ -122,7 +128,9 @@ def edit(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Ask a message again in other words, as `retry` does."""
     meant, words = turn_and_words(given.arguments)
     if not words:
-        return CommandResult(f"The new words are missing. {COMMANDS['edit'].usage}")
+        return CommandResult(
+            say("The new words are missing. {usage}", usage=COMMANDS["edit"].usage)
+        )
     return (yield from _again(context, meant, "edit", words=ForwardedText(words)))
 
 
@@ -133,10 +141,17 @@ def _again(
     # A turn that is not there must not cost the one that runs.
     tip = next(iter(started(context)), context.place.head)
     if meant and (tip is None or not (yield from exists(_ON_CHAIN, tip, COUNT_MAX, meant))):
-        return CommandResult(f"There is no turn {meant} on the way to here. {_EARLIER}")
+        return CommandResult(
+            say(
+                "There is no turn {turn} on the way to here. Only one of the last {count:,} can be "
+                "asked again; it may have been undone.",
+                turn=meant,
+                count=COUNT_MAX,
+            )
+        )
     left = yield from _left(context)
     if left.head is None:
-        return CommandResult("Nothing to retry.", left.recorded, left.ended)
+        return CommandResult(say("Nothing to retry."), left.recorded, left.ended)
     target = meant or left.head
     if (yield from _kind_of(target)) == TurnKind.SENT:
         return CommandResult(NOT_ASKED, left.recorded, left.ended)
@@ -146,7 +161,7 @@ def _again(
         yield from replies.withdraw(each.turn, context.stamp)
     again = yield from ask_again(context, target, reason, words=words)
     return CommandResult(
-        "Asking again.", left.recorded + again, left.ended, turn=context.fresh.turn
+        say("Asking again."), left.recorded + again, left.ended, turn=context.fresh.turn
     )
 
 

@@ -14,6 +14,7 @@ from perdure.domain.address import GROUP, HTTP, Address
 from perdure.domain.ids import ConversationId, SessionId
 from perdure.domain.inbound.commands import Given
 from perdure.domain.journal.events import Recorded
+from perdure.domain.sayings.saying import say
 from perdure.store.operations.addresses import address_of
 from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.delivery.notices import notice
@@ -63,13 +64,15 @@ _UNLINK = """
         + (SELECT t.generation FROM conversations t WHERE t.id = conversations.linked_id)
     WHERE id = $1"""
 
-IN_A_GROUP: Final = "Only private places can be linked: in a group others would speak for you."
-WRONG: Final = (
+IN_A_GROUP: Final = say("Only private places can be linked: in a group others would speak for you.")
+WRONG: Final = say(
     "No such code, or its ten minutes are over. /link in the other place gives a new one."
 )
-TOO_OFTEN: Final = "Too many wrong codes. Try again in an hour."
-OWN_CODE: Final = "That code was given out here. Say it in the place that is to go on with this."
-NOT_LINKED: Final = "Nothing is linked here. /link gives a code for that."
+TOO_OFTEN: Final = say("Too many wrong codes. Try again in an hour.")
+OWN_CODE: Final = say(
+    "That code was given out here. Say it in the place that is to go on with this."
+)
+NOT_LINKED: Final = say("Nothing is linked here. /link gives a code for that.")
 
 
 class End(NamedTuple):
@@ -98,7 +101,9 @@ def link(context: TurnContext, given: Given) -> Op[CommandResult]:
     if context.place.via is not None:
         there = yield from _locked(context.conversation)
         called = there.called
-        return CommandResult(f"What is said here continues {called}. /link off ends that.")
+        return CommandResult(
+            say("What is said here continues {place}. /link off ends that.", place=called)
+        )
     if not given.arguments:
         return (yield from _offer(context))
     return (yield from _use(context, given.arguments))
@@ -120,11 +125,15 @@ def _offer(context: TurnContext) -> Op[CommandResult]:
         code_digest(code), context.conversation, context.update.principal, stamp.at + CODE_MS,
     )  # fmt: skip
     linked = yield from _linked_here(context.conversation)
-    known = f"\n{_names(linked)}: linked to here already. /link off ends that." if linked else ""
-    return CommandResult(
-        f"The code is {code}, for ten minutes and one use. Say /link {code} in another private "
-        f"place of yours: what is said there then continues this conversation.{known}"
+    told = say(
+        "The code is {code}, for ten minutes and one use. Say /link {code} in another private "
+        "place of yours: what is said there then continues this conversation.",
+        code=code,
     )
+    if not linked:
+        return CommandResult(told)
+    known = say("{places}: linked to here already. /link off ends that.", places=_names(linked))
+    return CommandResult(say("{first}\n{second}", first=told, second=known))
 
 
 def _use(context: TurnContext, typed: str) -> Op[CommandResult]:
@@ -145,8 +154,11 @@ def _use(context: TurnContext, typed: str) -> Op[CommandResult]:
     linked = yield from _linked_here(context.conversation)
     if linked:
         return CommandResult(
-            f"{_names(linked)}: linked to here, so this cannot be linked on. /link here and say "
-            "that code there instead, or /link off first."
+            say(
+                "{places}: linked to here, so this cannot be linked on. /link here and say that "
+                "code there instead, or /link off first.",
+                places=_names(linked),
+            )
         )
     yield from run(_USE, code)
     return (yield from _joined(context, there))
@@ -160,11 +172,17 @@ def _joined(context: TurnContext, there: End) -> Op[CommandResult]:
     told = yield from notice(
         there.session,
         None,
-        f"{here.called} is linked to this conversation now, with a code that was given out here. "
-        "What is said there is part of it. /link off ends that, there or here.",
+        say(
+            "{place} is linked to this conversation now, with a code that was given out here. What "
+            "is said there is part of it. /link off ends that, there or here.",
+            place=here.called,
+        ),
         context.stamp,
     )
-    reply = f"Linked. What is said here continues {there.called} from now on. /link off ends that."
+    reply = say(
+        "Linked. What is said here continues {place} from now on. /link off ends that.",
+        place=there.called,
+    )
     return CommandResult(
         reply,
         told,
@@ -182,13 +200,17 @@ def _end(context: TurnContext) -> Op[CommandResult]:
     if not ended:
         return CommandResult(NOT_LINKED)
     here = yield from _locked(context.conversation)
-    text = f"{here.called} has ended the link. This place has its own conversation again."
+    text = say(
+        "{place} has ended the link. This place has its own conversation again.", place=here.called
+    )
     recorded: list[Recorded] = []
     for end in ended:
         yield from _unlink(end)
         recorded += yield from notice(end.session, None, text, context.stamp)
     moved = tuple((end.conversation, end.session) for end in ended)
-    return CommandResult(f"No longer linked to here: {_names(ended)}.", recorded, moved=moved)
+    return CommandResult(
+        say("No longer linked to here: {places}.", places=_names(ended)), recorded, moved=moved
+    )
 
 
 def _leave(context: TurnContext) -> Op[CommandResult]:
@@ -196,10 +218,10 @@ def _leave(context: TurnContext) -> Op[CommandResult]:
     assert context.place.via is not None
     here = yield from _locked(context.place.via)
     yield from _unlink(here)
-    text = f"{here.called} is no longer linked to this conversation."
+    text = say("{place} is no longer linked to this conversation.", place=here.called)
     told = yield from notice(context.session, None, text, context.stamp)
     return CommandResult(
-        "This place has its own conversation again.",
+        say("This place has its own conversation again."),
         told,
         session=here.session,
         conversation=here.conversation,

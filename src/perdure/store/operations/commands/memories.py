@@ -11,6 +11,7 @@ from perdure.domain.errors import Rejected
 from perdure.domain.ids import ConversationId
 from perdure.domain.inbound.commands import Given
 from perdure.domain.people.memory import Memory
+from perdure.domain.sayings.saying import listed, say, together
 from perdure.domain.text import most_like
 from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.people import memories
@@ -19,7 +20,7 @@ from perdure.store.operations.turn_context import TurnContext
 from perdure.store.statement import Op
 
 _VERBS: Final = ("add", "here", "edit", "forget")
-_HOW: Final = (
+_HOW: Final = say(
     "/memory add TEXT adds one, /memory here TEXT one for this conversation only, "
     "/memory edit N TEXT corrects one, /memory forget N or forget all erases."
 )
@@ -52,20 +53,24 @@ def memory(context: TurnContext, given: Given) -> Op[CommandResult]:
             return (yield from _forgotten(context, rest))
         case _:
             near = most_like(verb, _VERBS)
-            hint = f" Did you mean /memory {near}?" if near else ""
-            return CommandResult(f"/memory does not know that word.{hint} {_HOW}")
+            hint = say("Did you mean /memory {word}?", word=near) if near else ""
+            return CommandResult(together(say("/memory does not know that word."), hint, _HOW))
 
 
 def _listed(context: TurnContext) -> Op[CommandResult]:
     """List what is remembered about the person, as seen from here."""
     known = yield from memories.known(_person(context))
     lines = [
-        f"{number}. {each.text}{' (here only)' if each.is_here else ''}"
+        say("{number}. {text} (here only)", number=number, text=each.text)
+        if each.is_here
+        else f"{number}. {each.text}"
         for number, each in enumerate(known.here, 1)
     ]
     if known.elsewhere:
-        lines.append(f"{known.elsewhere} more for other conversations only; /memory there.")
-    return CommandResult("\n".join([*(lines or ["Nothing is remembered about you."]), _HOW]))
+        lines.append(
+            say("{count} more for other conversations only; /memory there.", count=known.elsewhere)
+        )
+    return CommandResult(listed(*(lines or [say("Nothing is remembered about you.")]), _HOW))
 
 
 def _added(
@@ -82,8 +87,9 @@ def _added(
         )
     except Rejected as error:
         return CommandResult(_sentence(error))
-    where = "in this conversation" if conversation else "everywhere"
-    return CommandResult(f"Remembered, {where}. /memory shows what is.")
+    if conversation:
+        return CommandResult(say("Remembered, in this conversation. /memory shows what is."))
+    return CommandResult(say("Remembered, everywhere. /memory shows what is."))
 
 
 def _edited(context: TurnContext, rest: str) -> Op[CommandResult]:
@@ -96,7 +102,7 @@ def _edited(context: TurnContext, rest: str) -> Op[CommandResult]:
         yield from memories.edit(found.id, text, _person(context), at=context.stamp.at)
     except Rejected as error:
         return CommandResult(_sentence(error))
-    return CommandResult(f"Number {number} is corrected.")
+    return CommandResult(say("Number {number} is corrected.", number=number))
 
 
 def _forgotten(context: TurnContext, rest: str) -> Op[CommandResult]:
@@ -104,27 +110,39 @@ def _forgotten(context: TurnContext, rest: str) -> Op[CommandResult]:
     if rest.lower() == "all":
         count = yield from memories.forget_all(context.update.principal)
         if not count:
-            return CommandResult("Nothing is remembered about you, so there is nothing to forget.")
-        gone = "the one thing" if count == 1 else f"all {count} things"
-        return CommandResult(f"Forgotten: {gone} remembered about you, in every conversation.")
+            return CommandResult(
+                say("Nothing is remembered about you, so there is nothing to forget.")
+            )
+        if count == 1:
+            return CommandResult(say("Forgotten: the one thing remembered about you."))
+        return CommandResult(
+            say(
+                "Forgotten: all {count} things remembered about you, in every conversation.",
+                count=count,
+            )
+        )
     found = yield from _numbered(context, rest, usage="/memory forget N, or /memory forget all")
     if isinstance(found, str):
         return CommandResult(found)
     yield from memories.forget(found.id, _person(context))
-    return CommandResult(f"Number {rest} is forgotten. Those after it have moved up.")
+    return CommandResult(
+        say("Number {number} is forgotten. Those after it have moved up.", number=rest)
+    )
 
 
 def _numbered(context: TurnContext, number: str, *, usage: str) -> Op[Memory | str]:
     """Return the memory with this number in the list, or what is wrong with the number."""
     if not _is_number(number):
-        return f"Say which one by its number in /memory: {usage}."
+        return say("Say which one by its number in /memory: {usage}.", usage=usage)
     known = yield from memories.known(_person(context))
     count = len(known.here)
     if not count:
-        return "Nothing is remembered about you. /memory add TEXT adds something."
+        return say("Nothing is remembered about you. /memory add TEXT adds something.")
     if not 1 <= int(number) <= count:
-        there = "only number 1" if count == 1 else f"1 to {count}"
-        return f"There is no number {number}, {there}. /memory lists them."
+        there = say("only number 1") if count == 1 else say("1 to {count}", count=count)
+        return say(
+            "There is no number {number}, {there}. /memory lists them.", number=number, there=there
+        )
     return known.here[int(number) - 1]
 
 

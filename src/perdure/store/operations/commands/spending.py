@@ -9,6 +9,7 @@ from perdure.domain.journal.events import AnyEvent
 from perdure.domain.journal.session_events import Compacted
 from perdure.domain.people.budgets import day_of
 from perdure.domain.people.prices import money_text
+from perdure.domain.sayings.saying import listed, say
 from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.turn_context import TurnContext
 from perdure.store.statement import Op, SqlValue, many, one
@@ -60,27 +61,36 @@ class _SpentTotal(NamedTuple):
     @property
     def by(self) -> str:
         """Return how many people spent it, if more than one."""
-        return f", {self.people:,} people" if self.people > 1 else ""
+        return say(", {count:,} people", count=self.people) if self.people > 1 else ""
 
-    def __str__(self) -> str:
+    @property
+    def told(self) -> str:
+        """Return what was spent, in words."""
         if not (self.turns or self.input_tokens or self.output_tokens):
-            return "nothing"
-        cached = self.cached_tokens / max(self.input_tokens, 1)
-        turns = "1 turn" if self.turns == 1 else f"{self.turns:,} turns"
-        return (
-            f"{turns}, {self.input_tokens:,} tokens in ({cached:.0%} cached),"
-            f" {self.output_tokens:,} out, {self._money}"
+            return say("nothing")
+        count = self.turns
+        return say(
+            "{turns}, {read:,} tokens in ({cached:.0%} cached), {wrote:,} out, {cost}",
+            turns=say("1 turn") if count == 1 else say("{count:,} turns", count=count),
+            read=self.input_tokens,
+            cached=self.cached_tokens / max(self.input_tokens, 1),
+            wrote=self.output_tokens,
+            cost=self._money,
         )
 
     @property
     def _money(self) -> str:
         """Return the cost in words, as far as prices are known."""
         if not self.money:
-            return "price unknown"
-        known = f"cost {money_text(self.money)}"
+            return say("price unknown")
+        known = money_text(self.money)
         if not self.unpriced_tokens:
-            return known
-        return f"{known} (price of {self.unpriced_tokens:,} tokens unknown)"
+            return say("cost {money}", money=known)
+        return say(
+            "cost {money} (price of {count:,} tokens unknown)",
+            money=known,
+            count=self.unpriced_tokens,
+        )
 
 
 def usage(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -94,13 +104,13 @@ def usage(context: TurnContext, given: Given) -> Op[CommandResult]:
     person_in_all = yield from _spent(_OF_PERSON_IN_ALL, person)
     lines = [
         *(yield from _context(context)),
-        f"This conversation today{here_today.by}: {here_today}",
-        f"This conversation in all{here_in_all.by}: {here_in_all}",
-        f"You today: {person_today}",
-        f"You in all: {person_in_all}",
+        say("This conversation today{by}: {spent}", by=here_today.by, spent=here_today.told),
+        say("This conversation in all{by}: {spent}", by=here_in_all.by, spent=here_in_all.told),
+        say("You today: {spent}", spent=person_today.told),
+        say("You in all: {spent}", spent=person_in_all.told),
         *(yield from _compactions(context)),
     ]
-    return CommandResult("\n".join(lines))
+    return CommandResult(listed(*lines))
 
 
 def _spent(sql: str, *of: SqlValue) -> Op[_SpentTotal]:
@@ -118,7 +128,7 @@ def context_of(head: TurnId | None) -> Op[int]:
 def _context(context: TurnContext) -> Op[list[str]]:
     """Return the line about the size of the context, if it is known."""
     tokens = yield from context_of(context.place.head)
-    return [f"Context: about {tokens:,} tokens"] if tokens else []
+    return [say("Context: about {count:,} tokens", count=tokens)] if tokens else []
 
 
 def _compactions(context: TurnContext) -> Op[list[str]]:
@@ -128,5 +138,12 @@ def _compactions(context: TurnContext) -> Op[list[str]]:
     if not made:
         return []
     saved = sum(event.tokens_before - event.tokens_after for event in made)
-    times = "once" if len(made) == 1 else f"{len(made)} times"
-    return [f"Compacted {times} in this session: {saved:,} tokens saved"]
+    if len(made) == 1:
+        return [say("Compacted once in this session: {saved:,} tokens saved", saved=saved)]
+    return [
+        say(
+            "Compacted {count} times in this session: {saved:,} tokens saved",
+            count=len(made),
+            saved=saved,
+        )
+    ]

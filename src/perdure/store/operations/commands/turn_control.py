@@ -8,6 +8,7 @@ from perdure.domain.inbound.updates import UpdateEffect
 from perdure.domain.journal.events import TurnQueued
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Busy
+from perdure.domain.sayings.saying import say, together
 from perdure.domain.turn.endings import is_cut
 from perdure.domain.turn.turn import State
 from perdure.store.operations import journal
@@ -36,7 +37,7 @@ _ERRANDS = f"""
 
 # The words, in the person's name, of a turn that continues a cut-off answer.
 GO_ON: Final = "Continue."
-NOT_CUT: Final = "Nothing to continue: the last answer here was not cut. /retry asks again."
+NOT_CUT: Final = say("Nothing to continue: the last answer here was not cut. /retry asks again.")
 # Commands whose arguments are a message.
 SAYING: Final = ("queue", "steer")
 
@@ -45,20 +46,23 @@ def stop(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Stop the turn at work; otherwise the interrupted one, the oldest waiting one, or the newest
     errand. With `all`, stop everything."""
     if given.arguments and given.arguments.lower() != "all":
-        return CommandResult("/stop stops what is running here, /stop all also what waits.")
+        return CommandResult(say("/stop stops what is running here, /stop all also what waits."))
     here = in_order(context.open_turns)
     beside = yield from many(TurnId, _ERRANDS, context.conversation)
     turns = (*ids(here), *beside)
     if not turns:
-        return CommandResult("Nothing is running here.")
+        return CommandResult(say("Nothing is running here."))
     if given.arguments:
         recorded, ended = yield from end_all(context, turns, cut=STOPPED)
-        what = "Stopped." if len(ended) == 1 else f"Stopped {len(ended)} turns."
+        count = len(ended)
+        what = say("Stopped.") if count == 1 else say("Stopped {count} turns.", count=count)
         return CommandResult(what, recorded, ended)
     recorded = yield from end(context, turns[:1], cut=STOPPED)
     left = max(len(here) - 1, 0) + len(freed_in(recorded))
-    waits = f" {left} more {'message waits' if left == 1 else 'messages wait'}." if left else ""
-    return CommandResult("Stopped." + waits, recorded, turns[:1])
+    waits = say("{count} more messages wait.", count=left) if left else ""
+    if left == 1:
+        waits = say("1 more message waits.")
+    return CommandResult(together(say("Stopped."), waits), recorded, turns[:1])
 
 
 def queue(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -77,11 +81,11 @@ def _say(context: TurnContext, given: Given, busy: Busy) -> Op[CommandResult]:
     received = yield from queueing.take(said, may_overtake=busy is Busy.STEER)
     accepted = received.accepted
     if accepted.effect is UpdateEffect.STEERED:
-        reply = "Passed on."
+        reply = say("Passed on.")
     elif accepted.queue_position:
-        reply = f"Queued; {accepted.queue_position} before it."
+        reply = say("Queued; {count} before it.", count=accepted.queue_position)
     else:
-        reply = "Nothing is before it: answering now."
+        reply = say("Nothing is before it: answering now.")
     return CommandResult(
         reply,
         list(accepted.recorded),
@@ -105,7 +109,7 @@ def go_on(context: TurnContext, given: Given) -> Op[CommandResult]:
     received = yield from queueing.take(asking)
     accepted = received.accepted
     return CommandResult(
-        "Going on.",
+        say("Going on."),
         list(accepted.recorded),
         accepted.ended,
         turn=accepted.turn,
@@ -120,10 +124,10 @@ def _resume_first(context: TurnContext) -> Op[CommandResult]:
     first = context.open_turns[0]
     if first.state != State.INTERRUPTED:
         return CommandResult(
-            "An answer is on its way here. Say /continue when it is there, and cut."
+            say("An answer is on its way here. Say /continue when it is there, and cut.")
         )
     recorded = yield from requeue(first.id, context.stamp)
-    return CommandResult("Going on.", recorded, turn=first.id)
+    return CommandResult(say("Going on."), recorded, turn=first.id)
 
 
 def background(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -151,6 +155,9 @@ def background(context: TurnContext, given: Given) -> Op[CommandResult]:
     queued = recorded[-1].event
     assert isinstance(queued, TurnQueued)
     is_running = any(turn.state == State.RUNNING for turn in context.open_turns)
-    beside = " beside what is running" if is_running else ""
-    reply = f"Working on it in the background{beside}. The result comes here."
+    reply = say("Working on it in the background. The result comes here.")
+    if is_running:
+        reply = say(
+            "Working on it in the background beside what is running. The result comes here."
+        )
     return CommandResult(reply, recorded, turn=queued.turn)

@@ -17,13 +17,15 @@ from perdure.store.statement import Op, one, run
 
 # Locks the conversation at an address.
 _FIND_CONVERSATION = """
-    SELECT id, session_id, agent, persona, effort, principal_id, linked_id, kind, label
+    SELECT id, session_id, agent, persona, effort, principal_id, linked_id, kind, label,
+           language
     FROM conversations
     WHERE adapter = $1 AND account = $2 AND place = $3 AND thread = $4 AND person = $5
     FOR NO KEY UPDATE"""
 # Locks the conversation that another one is linked to.
 _CONVERSATION = """
-    SELECT id, session_id, agent, persona, effort, principal_id, linked_id, kind, label
+    SELECT id, session_id, agent, persona, effort, principal_id, linked_id, kind, label,
+           language
     FROM conversations
     WHERE id = $1 FOR NO KEY UPDATE"""
 # Locks a conversation's live session.
@@ -49,6 +51,7 @@ class _Conversation(NamedTuple):
     linked: ConversationId | None
     kind: str
     label: str
+    language: str
 
 
 class _Session(NamedTuple):
@@ -105,6 +108,7 @@ def _standing(found: _Conversation, held: _Session) -> LiveSession:
         agent=found.agent,
         persona=found.persona,
         effort=found.effort,
+        language=found.language,
         view=held.view,
         title=held.title,
         hold_until=held.hold_until,
@@ -123,6 +127,7 @@ def _succeed(found: _Conversation, update: Update, stamp: Stamp) -> Op[LiveSessi
         agent=found.agent,
         persona=found.persona,
         effort=found.effort,
+        language=found.language,
         is_successor=True,
         opened=(opened,),
     )

@@ -13,13 +13,16 @@ from perdure.store.statement import Op, run
 
 SPAN_MS: Final = 600_000
 
-# Records when something was said in a conversation, and what the platform calls it now. One that
-# was put away or hidden comes back with that.
+# Records when something was said in a conversation, what the platform calls it now, and in which
+# language people use it; a group keeps the language of whoever came first. One that was put away or
+# hidden comes back with that.
 _TOUCH_CONVERSATION = """
     UPDATE conversations SET active_at = $1, archived_at = NULL, hidden_at = NULL,
                              label = CASE WHEN $2 = '' THEN label ELSE $2 END,
-                             kind = CASE WHEN $3 = '' THEN kind ELSE $3 END
-    WHERE id = $4"""
+                             kind = CASE WHEN $3 = '' THEN kind ELSE $3 END,
+                             language = CASE WHEN $4 = '' OR (kind = 'group' AND language <> '')
+                                        THEN language ELSE $4 END
+    WHERE id = $5"""
 # Moves a conversation in the lists. A statement of its own, because SQLite rewrites an index
 # whenever one of its columns is set, even to the same value.
 _LIST_CONVERSATION = """
@@ -51,11 +54,17 @@ def follows(table: str, at: str, row_id: str) -> str:
 
 
 def touch_conversation(
-    conversation: ConversationId, *, at: int, is_listed: bool, label: str = "", kind: str = ""
+    conversation: ConversationId,
+    *,
+    at: int,
+    is_listed: bool,
+    label: str = "",
+    kind: str = "",
+    language: str = "",
 ) -> Op[None]:
-    """Record that something was said in a conversation. An empty label or kind leaves the stored
-    one."""
-    yield from run(_TOUCH_CONVERSATION, at, label, kind, conversation)
+    """Record that something was said in a conversation. An empty label, kind or language leaves the
+    stored one."""
+    yield from run(_TOUCH_CONVERSATION, at, label, kind, language, conversation)
     yield from run(_LIST_CONVERSATION, span_of(at), int(is_listed), conversation)
 
 

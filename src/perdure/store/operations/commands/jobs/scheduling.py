@@ -7,6 +7,7 @@ from perdure.domain.errors import Conflict, NotFound, Rejected
 from perdure.domain.ids import JobId
 from perdure.domain.inbound.commands import Given
 from perdure.domain.journal.events import Recorded
+from perdure.domain.sayings.saying import listed, say, together
 from perdure.domain.schedule.jobs import (
     REMINDING,
     JobChange,
@@ -50,7 +51,7 @@ def jobs(context: TurnContext, given: Given) -> Op[CommandResult]:
     if verb.lower() == "add" and words:
         return (yield from _order(context, words, JobKind.PROMPT))
     if verb.lower() not in ("pause", "resume", "run", "remove") or not words:
-        return CommandResult(f"{_JOBS_HELP}: what runs on a schedule.")
+        return CommandResult(say("{usage}: what runs on a schedule.", usage=_JOBS_HELP))
     found = yield from _named(context, words.strip())
     if isinstance(found, str):
         return CommandResult(found)
@@ -66,9 +67,18 @@ def timezone(context: TurnContext, given: Given) -> Op[CommandResult]:
     if not given.arguments:
         chosen = yield from keeping.zone_of(person)
         zone = chosen or context.menu.schedule.zone
-        whose = "" if chosen else ", which is the gateway's"
         now = told_time(context.stamp.at, zone)
-        return CommandResult(f"Your times are read in {zone}{whose}. It is {now} there.")
+        if chosen:
+            return CommandResult(
+                say("Your times are read in {zone}. It is {now} there.", zone=zone, now=now)
+            )
+        return CommandResult(
+            say(
+                "Your times are read in {zone}, which is the gateway's. It is {now} there.",
+                zone=zone,
+                now=now,
+            )
+        )
     try:
         known_zone(given.arguments)
     except Rejected as error:
@@ -76,8 +86,12 @@ def timezone(context: TurnContext, given: Given) -> Op[CommandResult]:
     yield from keeping.choose_zone(person, given.arguments)
     now = told_time(context.stamp.at, given.arguments)
     return CommandResult(
-        f"Your times are read in {given.arguments} from now on. It is {now} there. Jobs that you "
-        "have keep their zone."
+        say(
+            "Your times are read in {zone} from now on. It is {now} there. Jobs that you have keep "
+            "their zone.",
+            zone=given.arguments,
+            now=now,
+        )
     )
 
 
@@ -90,10 +104,12 @@ def _order(context: TurnContext, text: str, kind: JobKind) -> Op[CommandResult]:
     now = now_in(zone, context.stamp.at)
     found = split_phrase(text, now)
     if found is None:
-        return CommandResult(f"I find no time in that. {_refusal_of(text, zone, context.stamp.at)}")
+        return CommandResult(
+            together(say("I find no time in that."), _refusal_of(text, zone, context.stamp.at))
+        )
     rule, words = found
     if not words:
-        return CommandResult(f"What is to be done then? {REMIND_HELP}.")
+        return CommandResult(say("What is to be done then? {usage}.", usage=REMIND_HELP))
     return (yield from _add(context, rule, words, kind))
 
 
@@ -119,22 +135,26 @@ def _add(context: TurnContext, rule: Recurrence, words: str, kind: JobKind) -> O
         return CommandResult(_refused(error))
     timing = Timing(view.rule, view.timezone, context.stamp.at)
     times = next_times(timing, now=context.stamp.at)
-    what = "I will remind you" if kind is JobKind.REMINDER else "The job will run"
-    then = f", then {' and '.join(times[1:])}" if len(times) > 1 else ""
-    return CommandResult(
-        f"{what} {times[0]} ({view.timezone}){then}: {view.prompt}\n"
-        f"/jobs remove {_short(view)} takes it back."
-    )
+    values = {
+        "first": times[0],
+        "zone": view.timezone,
+        "then": say(", then {times}", times=", ".join(times[1:])) if len(times) > 1 else "",
+        "text": view.prompt,
+    }
+    told = say("The job will run {first} ({zone}){then}: {text}", **values)
+    if kind is JobKind.REMINDER:
+        told = say("I will remind you {first} ({zone}){then}: {text}", **values)
+    return CommandResult(listed(told, say("/jobs remove {job} takes it back.", job=_short(view))))
 
 
 def _list(context: TurnContext) -> Op[str]:
     found = yield from _own(context)
     if not found:
-        return f"You have no jobs. {REMIND_HELP}."
+        return say("You have no jobs. {usage}.", usage=REMIND_HELP)
     lines = [_line(each) for each in found[:_LISTED]]
     if len(found) > _LISTED:
-        lines.append("… and more, which GET /api/jobs lists.")
-    return "\n".join([*lines, f"{_JOBS_HELP}."])
+        lines.append(say("… and more, which GET /api/jobs lists."))
+    return listed(*lines, f"{_JOBS_HELP}.")
 
 
 def _own(context: TurnContext) -> Op[list[JobView]]:
@@ -147,8 +167,16 @@ def _line(view: JobView) -> str:
     """Return a job on one line: its id, its name, when it runs, and how its last run ended."""
     when = told_time(view.next_at, view.timezone) if view.next_at else str(view.state)
     why = f" ({view.why})" if view.why else ""
-    last = f", last run {view.last_outcome or view.last_state}" if view.last_state else ""
-    return f"{_short(view)}  {view.name}: {schedule_words(view.rule)}, next {when}{why}{last}"
+    how = view.last_outcome or view.last_state
+    return say(
+        "{job}  {name}: {schedule}, next {when}{why}{last}",
+        job=_short(view),
+        name=view.name,
+        schedule=schedule_words(view.rule),
+        when=when,
+        why=why,
+        last=say(", last run {how}", how=how) if how else "",
+    )
 
 
 def _short(view: JobView) -> str:
@@ -161,7 +189,11 @@ def _named(context: TurnContext, name: str) -> Op[JobView | str]:
     own = yield from _own(context)
     found = [each for each in own if len(wanted) >= _SHORTEST and each.id.endswith(wanted)]
     found = found or [each for each in own if each.name.lower() == wanted]
-    return found[0] if len(found) == 1 else f"You have no job {name[:40]!r}; /jobs lists them."
+    return (
+        found[0]
+        if len(found) == 1
+        else say("You have no job {name!r}; /jobs lists them.", name=name[:40])
+    )
 
 
 def _act(context: TurnContext, verb: str, view: JobView) -> Op[CommandResult]:
@@ -169,22 +201,24 @@ def _act(context: TurnContext, verb: str, view: JobView) -> Op[CommandResult]:
     which = JobId(view.id)
     if verb == "remove":
         yield from keeping.remove(which, stamp, principal=person)
-        return CommandResult(f"Removed: {view.name}.")
+        return CommandResult(say("Removed: {name}.", name=view.name))
     if verb == "run":
         fired = yield from firing.run_now(which, terms, stamp, principal=person)
         return _started(view, list(fired.recorded))
     wish = JobChange(is_paused=verb == "pause")
     changed = yield from keeping.change(which, wish, terms, stamp, principal=person)
     if changed.next_at is None:
-        return CommandResult(f"Paused: {view.name}.")
+        return CommandResult(say("Paused: {name}.", name=view.name))
     when = told_time(changed.next_at, changed.timezone)
-    return CommandResult(f"{view.name} goes on; it runs next {when}.")
+    return CommandResult(say("{name} goes on; it runs next {when}.", name=view.name, when=when))
 
 
 def _started(view: JobView, recorded: Sequence[Recorded]) -> CommandResult:
     if not recorded:
-        return CommandResult(f"There is nothing to do for {view.name} now.")
-    return CommandResult(f"{view.name} runs now; the result comes here.", list(recorded))
+        return CommandResult(say("There is nothing to do for {name} now.", name=view.name))
+    return CommandResult(
+        say("{name} runs now; the result comes here.", name=view.name), list(recorded)
+    )
 
 
 def _refused(error: Rejected | Conflict | NotFound) -> str:

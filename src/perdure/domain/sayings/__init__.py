@@ -1,0 +1,1 @@
+"""Holds what the gateway itself says to people, in their languages."""

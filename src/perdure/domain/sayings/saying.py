@@ -1,0 +1,97 @@
+"""Lets the gateway speak the language of the person it speaks to.
+
+The gateway's own texts stand in English where they are said: `say("Removed: {name}.", name=name)`.
+The result is a text like any other, and remembers what it was made from. Where it leaves the
+gateway, `in_language` puts it into the language of its reader: it looks up the English form in the
+table of that language and fills in the same values, which may be sayings themselves. A text that is
+no saying, such as an answer of an agent or the name of a file, stays as it is.
+
+What is put into a journal or an outbox must be plain text, so each place that writes one calls
+`in_language`.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from functools import cache
+from typing import Final, Self
+
+
+class Language(StrEnum):
+    """Lists the languages that the gateway speaks."""
+
+    ENGLISH = "en"
+    GERMAN = "de"
+
+
+class Saying(str):
+    """Holds a text of the gateway in English, with what it was made from."""
+
+    __slots__ = ("template", "values")
+    template: str
+    values: Mapping[str, object]
+
+    def __new__(cls, template: str, values: Mapping[str, object]) -> Self:
+        """Fill in the values."""
+        made = super().__new__(cls, template.format(**values))
+        made.template, made.values = template, values
+        return made
+
+
+def say(template: str, **values: object) -> str:
+    """Return a text of the gateway: an English form, with values in the places that it names."""
+    return Saying(template, values)
+
+
+def together(*texts: str) -> str:
+    """Return these texts as one line, without those that are empty."""
+    return _joined(" ", texts)
+
+
+def listed(*lines: str) -> str:
+    """Return these texts as lines, without those that are empty."""
+    return _joined("\n", lines)
+
+
+def _joined(separator: str, texts: Sequence[str]) -> str:
+    pieces = {f"at{number}": text for number, text in enumerate(filter(None, texts))}
+    return Saying(separator.join(f"{{{name}}}" for name in pieces), pieces)
+
+
+def tag_of(tag: str) -> str:
+    """Return the language that a tag such as `de-AT` names, or an empty string if it is none that
+    is spoken here."""
+    spoken = tag[:_TAG_MAX].replace("_", "-").partition("-")[0].strip().lower()
+    return spoken if spoken in _SPOKEN else ""
+
+
+def language_of(tag: str) -> Language:
+    """Return the language that a tag names, or English if it is not spoken here."""
+    return Language(tag_of(tag) or Language.ENGLISH)
+
+
+def in_language(text: str, language: Language) -> str:
+    """Return a text as plain text, in this language if it is a saying."""
+    if not isinstance(text, Saying):
+        return text
+    form = _table(language).get(text.template, text.template)
+    values = {
+        name: in_language(value, language) if isinstance(value, str) else value
+        for name, value in text.values.items()
+    }
+    return form.format(**values)
+
+
+@cache
+def _table(language: Language) -> Mapping[str, str]:
+    """Return the forms of a language by their English forms."""
+    match language:
+        case Language.ENGLISH:
+            return {}
+        case Language.GERMAN:
+            from perdure.domain.sayings.german import FORMS  # noqa: PLC0415 - few need it
+
+            return FORMS
+
+
+_SPOKEN: Final = frozenset(Language)
+_TAG_MAX: Final = 35
