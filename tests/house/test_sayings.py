@@ -8,7 +8,14 @@ from string import Formatter
 import pytest
 
 from perdure.domain.sayings import german
-from perdure.domain.sayings.saying import Language, in_language, language_of, listed, say, together
+from perdure.domain.sayings.saying import (
+    ReaderLanguage,
+    in_language,
+    in_lines,
+    in_one_line,
+    language_of,
+    worded,
+)
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "perdure"
 # What has the same form in every language: fields and signs.
@@ -22,7 +29,7 @@ def forms() -> Iterator[str]:
         if "from perdure.domain.sayings.saying import" not in text:
             continue
         for node in ast.walk(ast.parse(text)):
-            is_said = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "say"
+            is_said = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "worded"
             if is_said and isinstance(node, ast.Call):
                 (form,) = node.args
                 assert isinstance(form, ast.Constant), f"{path}:{node.lineno}: write the form here"
@@ -66,13 +73,13 @@ def test_a_language_that_is_not_spoken_here_is_english(tag: str, language: str) 
 
 
 def test_a_saying_is_put_into_a_language_with_all_sayings_in_it() -> None:
-    told = together(say("Stopped."), "", say("{count} more messages wait.", count=3))
+    told = in_one_line(worded("Stopped."), "", worded("{count} more messages wait.", count=3))
     assert told == "Stopped. 3 more messages wait."
-    assert in_language(told, Language.GERMAN) == "Angehalten. 3 weitere Nachrichten warten."
-    assert type(in_language(told, Language.ENGLISH)) is str
-    assert in_language("Stopped.", Language.GERMAN) == "Stopped.", "an agent's words stay"
+    assert in_language(told, ReaderLanguage.GERMAN) == "Angehalten. 3 weitere Nachrichten warten."
+    assert type(in_language(told, ReaderLanguage.ENGLISH)) is str
+    assert in_language("Stopped.", ReaderLanguage.GERMAN) == "Stopped.", "an agent's words stay"
 
 
 def test_what_people_wrote_is_never_taken_for_a_form() -> None:
-    told = listed(say("There is no agent {name!r}. {offered}", name="{0.x}", offered="{y}"))
-    assert "{0.x}" in in_language(told, Language.GERMAN)
+    told = in_lines(worded("There is no agent {name!r}. {offered}", name="{0.x}", offered="{y}"))
+    assert "{0.x}" in in_language(told, ReaderLanguage.GERMAN)

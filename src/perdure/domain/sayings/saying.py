@@ -1,6 +1,6 @@
 """Lets the gateway speak the language of the person it speaks to.
 
-The gateway's own texts stand in English where they are said: `say("Removed: {name}.", name=name)`.
+The gateway's own texts stand in English where they are said: `worded("Removed: {it}.", it=name)`.
 The result is a text like any other, and remembers what it was made from. Where it leaves the
 gateway, `in_language` puts it into the language of its reader: it looks up the English form in the
 table of that language and fills in the same values, which may be sayings themselves. A text that is
@@ -16,7 +16,7 @@ from functools import cache
 from typing import Final, Self
 
 
-class Language(StrEnum):
+class ReaderLanguage(StrEnum):
     """Lists the languages that the gateway speaks."""
 
     ENGLISH = "en"
@@ -37,17 +37,17 @@ class Saying(str):
         return made
 
 
-def say(template: str, **values: object) -> str:
+def worded(template: str, **values: object) -> str:
     """Return a text of the gateway: an English form, with values in the places that it names."""
     return Saying(template, values)
 
 
-def together(*texts: str) -> str:
+def in_one_line(*texts: str) -> str:
     """Return these texts as one line, without those that are empty."""
     return _joined(" ", texts)
 
 
-def listed(*lines: str) -> str:
+def in_lines(*lines: str) -> str:
     """Return these texts as lines, without those that are empty."""
     return _joined("\n", lines)
 
@@ -64,12 +64,12 @@ def tag_of(tag: str) -> str:
     return spoken if spoken in _SPOKEN else ""
 
 
-def language_of(tag: str) -> Language:
+def language_of(tag: str) -> ReaderLanguage:
     """Return the language that a tag names, or English if it is not spoken here."""
-    return Language(tag_of(tag) or Language.ENGLISH)
+    return ReaderLanguage(tag_of(tag) or ReaderLanguage.ENGLISH)
 
 
-def in_language(text: str, language: Language) -> str:
+def in_language(text: str, language: ReaderLanguage) -> str:
     """Return a text as plain text, in this language if it is a saying."""
     if not isinstance(text, Saying):
         return text
@@ -82,16 +82,16 @@ def in_language(text: str, language: Language) -> str:
 
 
 @cache
-def _table(language: Language) -> Mapping[str, str]:
+def _table(language: ReaderLanguage) -> Mapping[str, str]:
     """Return the forms of a language by their English forms."""
     match language:
-        case Language.ENGLISH:
+        case ReaderLanguage.ENGLISH:
             return {}
-        case Language.GERMAN:
+        case ReaderLanguage.GERMAN:
             from perdure.domain.sayings.german import FORMS  # noqa: PLC0415 - few need it
 
             return FORMS
 
 
-_SPOKEN: Final = frozenset(Language)
+_SPOKEN: Final = frozenset(ReaderLanguage)
 _TAG_MAX: Final = 35

@@ -11,7 +11,7 @@ from perdure.domain.journal.events import Recorded, ToolFinished
 from perdure.domain.outcomes import Busy
 from perdure.domain.people.menu import AgentOffer, Menu
 from perdure.domain.people.quotas import NO_QUOTA, Quota
-from perdure.domain.sayings.saying import Language, language_of
+from perdure.domain.sayings.saying import ReaderLanguage, language_of
 from perdure.store.drivers.dialect import Dialect
 
 
@@ -107,7 +107,7 @@ class TurnContext(NamedTuple):
         return self.place.session
 
     @property
-    def language(self) -> Language:
+    def language(self) -> ReaderLanguage:
         """Return the language in which whoever has sent the update is answered."""
         return language_of(self.update.traits.language or self.place.language)
 

@@ -20,7 +20,7 @@ from perdure.domain.journal.question_events import AnswerAwaited
 from perdure.domain.journal.records import EffectView, QuestionView
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import CallEnding
-from perdure.domain.sayings.saying import listed, say
+from perdure.domain.sayings.saying import in_lines, worded
 from perdure.domain.text import sentence
 from perdure.domain.tools.asking import SHORT, short_id
 from perdure.domain.turn.endings import Audience, reached, visible_reason
@@ -46,8 +46,8 @@ _BACKGROUND = f"""
     WHERE s.conversation_id = $1 AND s.kind = '{TurnKind.BACKGROUND}' AND t.outcome IS NULL"""
 # How many sessions are listed.
 LISTED: Final = 10
-RESTARTING: Final = say("Restarting: what runs is finished first. You will be told here.")
-NOT_ALL: Final = say("Not everything is in the index yet; ask again in a moment.")
+RESTARTING: Final = worded("Restarting: what runs is finished first. You will be told here.")
+NOT_ALL: Final = worded("Not everything is in the index yet; ask again in a moment.")
 # How many messages a search adds to the index first. This transaction blocks other writers, so
 # after a crash, when many may wait, it does not index all of them.
 INDEX_AT_ONCE: Final = 200
@@ -72,31 +72,31 @@ def status(context: TurnContext, given: Given) -> Op[CommandResult]:
     turns = yield from history.open_turns(context.session)
     standing = SessionStanding(session=context.session, head=place.head, open_turns=turns)
     lines = [
-        say(
+        worded(
             "{state}, {count} waiting; session {session}",
             state=standing.state,
             count=standing.queued,
             session=context.session,
         ),
-        say("agent {name}", name=context.menu.in_words(context.menu.answering(place.agent))),
+        worded("agent {name}", name=context.menu.in_words(context.menu.answering(place.agent))),
     ]
     if place.persona:
-        lines.append(say("persona {name}", name=place.persona))
+        lines.append(worded("persona {name}", name=place.persona))
     lines.append(effort_here(context))
     if beside := (yield from one(int, _BACKGROUND, context.conversation)):
-        lines.append(say("{count} in the background; /stop all stops that too", count=beside))
+        lines.append(worded("{count} in the background; /stop all stops that too", count=beside))
     tokens = yield from context_of(place.head)
     if tokens:
         lines.append(_fullness(context, tokens))
-    return CommandResult(listed(*lines))
+    return CommandResult(in_lines(*lines))
 
 
 def _fullness(context: TurnContext, tokens: int) -> str:
     """Return how much of the window of the agent's model these tokens take, in words."""
     window = context.menu.offer(context.place.agent).context_tokens
     if not window:
-        return say("about {count:,} tokens of context", count=tokens)
-    return say(
+        return worded("about {count:,} tokens of context", count=tokens)
+    return worded(
         "about {count:,} tokens of context, {share:.0%} of the {window:,} that the model takes",
         count=tokens,
         share=tokens / window,
@@ -112,16 +112,16 @@ def sessions(context: TurnContext, given: Given) -> Op[CommandResult]:
     found = yield from many(_Session, _SESSIONS, context.conversation, LISTED)
     for number, each in enumerate(found, start=1):
         lines.append(
-            say(
+            worded(
                 "{number}. {title}  {session}, {count} events, {state}",
                 number=number,
-                title=each.title or say("(no title)"),
+                title=each.title or worded("(no title)"),
                 session=each.id,
                 count=each.events,
-                state=say("here") if each.id == context.session else each.state,
+                state=worded("here") if each.id == context.session else each.state,
             )
         )
-    return CommandResult(listed(*lines, say("/resume and a number goes back to one.")))
+    return CommandResult(in_lines(*lines, worded("/resume and a number goes back to one.")))
 
 
 def listed_at(context: TurnContext, number: int) -> Op[SessionId | None]:
@@ -141,10 +141,10 @@ def _search(context: TurnContext, words: str) -> Op[CommandResult]:
         text = plain_line(hit.text)
         lines.append(f"{hit.session}  {hit.conversation}: {text[:_SHOWN]}")
     if not lines and asked_from(context) == context.conversation:
-        lines.append(say("No message here has the words: {words}", words=plain_line(words)))
+        lines.append(worded("No message here has the words: {words}", words=plain_line(words)))
     elif not lines:
-        lines.append(say("No message of yours has the words: {words}", words=plain_line(words)))
-    return CommandResult(listed(*lines, *([NOT_ALL] if has_more else [])))
+        lines.append(worded("No message of yours has the words: {words}", words=plain_line(words)))
+    return CommandResult(in_lines(*lines, *([NOT_ALL] if has_more else [])))
 
 
 def why(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -154,7 +154,7 @@ def why(context: TurnContext, given: Given) -> Op[CommandResult]:
     if context.open_turns and not given.arguments:
         wanted = context.open_turns[0].id
     if not wanted:
-        return CommandResult(say("Nothing has happened here yet."))
+        return CommandResult(worded("Nothing has happened here yet."))
     try:
         found = yield from explaining.explain(context.dialect, wanted, scope=asked_from(context))
     except NotFound as error:

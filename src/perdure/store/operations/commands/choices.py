@@ -11,7 +11,7 @@ from typing import Final
 from perdure.domain.address import HTTP
 from perdure.domain.inbound.commands import Given
 from perdure.domain.journal.model.options import EFFORTS
-from perdure.domain.sayings.saying import say
+from perdure.domain.sayings.saying import worded
 from perdure.store.operations.commands.command_result import (
     STOPPED_TOO,
     CommandResult,
@@ -39,10 +39,10 @@ _IS_SPOKEN = "SELECT is_spoken FROM conversations WHERE id = $1"
 # Chooses whether answers in a conversation are spoken.
 _SPEAK = "UPDATE conversations SET is_spoken = $1 WHERE id = $2"
 _VOICE_WORDS: Final = {"on": 1, "off": 0}
-_NOT_HERE: Final = say(
+_NOT_HERE: Final = worded(
     "Answers are spoken on chat platforms, as voice messages. Here they can only be read."
 )
-_NOBODY: Final = say(
+_NOBODY: Final = worded(
     "There is nobody to speak: add [speech] with the url of a speech server to perdure.toml."
 )
 
@@ -51,23 +51,23 @@ def agent(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Choose the agent that answers here, and stop the running turn; without a name, list the
     agents."""
     menu, wanted = context.menu, given.arguments
-    offered = say("Available: {names}.", names=", ".join(map(menu.in_words, menu.agents)))
+    offered = worded("Available: {names}.", names=", ".join(map(menu.in_words, menu.agents)))
     if not wanted:
         others = [name for name in menu.agents if name != menu.answering(context.place.agent)]
         choices = tuple(f"/{given.name} {name}" for name in others[:CHOICES_MAX])
         return CommandResult(
-            say("{first} {second}", first=_answering(context), second=offered), choices=choices
+            worded("{first} {second}", first=_answering(context), second=offered), choices=choices
         )
     if wanted not in menu.agents:
         return CommandResult(
-            say("There is no agent {name!r}. {offered}", name=wanted, offered=offered)
+            worded("There is no agent {name!r}. {offered}", name=wanted, offered=offered)
         )
     running = started(context)
     recorded = yield from end(context, running)
     yield from run(_AGENT, wanted, context.conversation)
-    told = say("{name} answers here from now on.", name=wanted)
+    told = worded("{name} answers here from now on.", name=wanted)
     if running:
-        told = say("{first} {second}", first=told, second=STOPPED_TOO)
+        told = worded("{first} {second}", first=told, second=STOPPED_TOO)
     return CommandResult(told, recorded, running)
 
 
@@ -76,8 +76,8 @@ def _answering(context: TurnContext) -> str:
     chosen = context.place.agent
     answers = context.menu.answering(chosen)
     if chosen in ("", answers):
-        return say("{name} answers here.", name=answers)
-    return say(
+        return worded("{name} answers here.", name=answers)
+    return worded(
         "{name} answers here: {chosen} was chosen, and is gone.", name=answers, chosen=chosen
     )
 
@@ -86,23 +86,23 @@ def persona(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Choose the persona for this conversation, or none; without a name, list the personas."""
     menu, wanted = context.menu, given.arguments
     offered = (
-        say("Available: {names}.", names=", ".join(menu.personas))
+        worded("Available: {names}.", names=", ".join(menu.personas))
         if menu.personas
-        else say("None are configured; add [personas.NAME] with instructions to perdure.toml.")
+        else worded("None are configured; add [personas.NAME] with instructions to perdure.toml.")
     )
     if not wanted:
-        here = context.place.persona or say("none")
-        return CommandResult(say("Persona here: {name}. {offered}", name=here, offered=offered))
+        here = context.place.persona or worded("none")
+        return CommandResult(worded("Persona here: {name}. {offered}", name=here, offered=offered))
     is_none = wanted == "none"
     if not is_none and wanted not in menu.personas:
         return CommandResult(
-            say("There is no persona {name!r}. {offered}", name=wanted, offered=offered)
+            worded("There is no persona {name!r}. {offered}", name=wanted, offered=offered)
         )
     yield from run(_PERSONA, "" if is_none else wanted, context.conversation)
     told = (
-        say("No persona here from now on.")
+        worded("No persona here from now on.")
         if is_none
-        else say("Persona here from now on: {name}.", name=wanted)
+        else worded("Persona here from now on: {name}.", name=wanted)
     )
     return CommandResult(told)
 
@@ -111,7 +111,7 @@ def home(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Make this conversation the person's home."""
     here = context.place.via or context.conversation
     yield from run(_HOME, here, context.update.principal)
-    return CommandResult(say("This is your home conversation now."))
+    return CommandResult(worded("This is your home conversation now."))
 
 
 def think(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -124,22 +124,22 @@ def think(context: TurnContext, given: Given) -> Op[CommandResult]:
         return CommandResult(_offered(context), choices=choices)
     if wanted not in _WORDS:
         offered = ", ".join(f"/{given.name} {word}" for word in _WORDS)
-        return CommandResult(say("Say how much: {offered}.", offered=offered))
+        return CommandResult(worded("Say how much: {offered}.", offered=offered))
     effort = "" if wanted == CONFIGURED else wanted
     yield from run(_EFFORT, effort, context.conversation)
     told = _in_words(context, effort)
-    return CommandResult(say("From your next message on: {what}.", what=told))
+    return CommandResult(worded("From your next message on: {what}.", what=told))
 
 
 def _offered(context: TurnContext) -> str:
     """Return how much the model reasons here, and the words that choose otherwise."""
-    chosen, offered = context.place.effort, say("Available: {names}.", names=", ".join(_WORDS))
+    chosen, offered = context.place.effort, worded("Available: {names}.", names=", ".join(_WORDS))
     if chosen:
-        return say("Thinking {how}, chosen with /think. {offered}", how=chosen, offered=offered)
+        return worded("Thinking {how}, chosen with /think. {offered}", how=chosen, offered=offered)
     configured = context.menu.offer(context.place.agent).reasoning
     if configured:
-        return say("Thinking {how}, as configured. {offered}", how=configured, offered=offered)
-    return say("Thinking as the model does. {offered}", offered=offered)
+        return worded("Thinking {how}, as configured. {offered}", how=configured, offered=offered)
+    return worded("Thinking as the model does. {offered}", offered=offered)
 
 
 def voice(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -150,19 +150,19 @@ def voice(context: TurnContext, given: Given) -> Op[CommandResult]:
     wanted = given.arguments.lower()
     if not wanted:
         is_spoken = yield from one(int, _IS_SPOKEN, here)
-        told = say("Answers here are only written.")
+        told = worded("Answers here are only written.")
         if is_spoken:
-            told = say("Answers here are spoken too.")
+            told = worded("Answers here are spoken too.")
         choices = tuple(f"/{given.name} {word}" for word in _VOICE_WORDS)
         return CommandResult(told, choices=choices)
     if wanted not in _VOICE_WORDS:
-        return CommandResult(say("Say /voice on or /voice off."))
+        return CommandResult(worded("Say /voice on or /voice off."))
     if wanted == "on" and not context.menu.can_speak:
         return CommandResult(_NOBODY)
     yield from run(_SPEAK, _VOICE_WORDS[wanted], here)
     if wanted == "on":
-        return CommandResult(say("Answers here are spoken too, from the next one on."))
-    return CommandResult(say("Answers here are only written from now on."))
+        return CommandResult(worded("Answers here are spoken too, from the next one on."))
+    return CommandResult(worded("Answers here are only written from now on."))
 
 
 def effort_here(context: TurnContext) -> str:
@@ -172,8 +172,8 @@ def effort_here(context: TurnContext) -> str:
 
 def _in_words(context: TurnContext, chosen: str) -> str:
     if chosen:
-        return say("thinking {how}, chosen with /think", how=chosen)
+        return worded("thinking {how}, chosen with /think", how=chosen)
     configured = context.menu.offer(context.place.agent).reasoning
     if configured:
-        return say("thinking {how}, as configured", how=configured)
-    return say("thinking as the model does")
+        return worded("thinking {how}, as configured", how=configured)
+    return worded("thinking as the model does")

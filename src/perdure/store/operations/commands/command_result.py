@@ -8,7 +8,7 @@ from perdure.domain.inbound.updates import UpdateEffect
 from perdure.domain.journal.events import Recorded, TurnQueued
 from perdure.domain.kinds import UNASKED
 from perdure.domain.outcomes import Outcome
-from perdure.domain.sayings.saying import say
+from perdure.domain.sayings.saying import worded
 from perdure.domain.turn.turn import AT_WORK, State
 from perdure.ports.turns.turns import Claimed
 from perdure.store.operations.turn_context import LockedTurn, TurnContext
@@ -17,7 +17,7 @@ from perdure.store.operations.turns.turns import STOPPED
 from perdure.store.statement import Op
 
 REPLACED = Closing(Outcome.INTERRUPTED, "replaced by a command")
-STOPPED_TOO: Final = say("What was running is stopped; /retry asks again.")
+STOPPED_TOO: Final = worded("What was running is stopped; /retry asks again.")
 
 
 class CommandResult(NamedTuple):

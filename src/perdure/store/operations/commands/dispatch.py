@@ -11,7 +11,7 @@ from perdure.domain.ids import PrincipalId
 from perdure.domain.inbound.commands import COMMANDS, Given, help_text
 from perdure.domain.inbound.updates import Accepted
 from perdure.domain.journal.session_events import CommandTaken
-from perdure.domain.sayings.saying import in_language, say
+from perdure.domain.sayings.saying import in_language, worded
 from perdure.ports.people.principals import Principal
 from perdure.ports.turns.inbox import Reception
 from perdure.store.operations import journal
@@ -145,7 +145,7 @@ def _taken(context: TurnContext, given: Given) -> Op[CommandResult]:
     if given.name == "help":
         return CommandResult(help_text(is_operator=who.is_operator))
     if given.name == "whoami":
-        return CommandResult(say("You are {name} ({role}).", name=who.name, role=who.role))
+        return CommandResult(worded("You are {name} ({role}).", name=who.name, role=who.role))
     return (yield from _HANDLERS[given.name](context, given))
 
 
@@ -165,5 +165,5 @@ def _refusal(given: Given, who: Principal) -> str:
     """Return why a command is not carried out, or an empty string."""
     if given.command is not None and not given.problem:
         is_allowed = who.is_operator or not given.command.is_for_operators
-        return "" if is_allowed else say("/{command} is for operators.", command=given.name)
+        return "" if is_allowed else worded("/{command} is for operators.", command=given.name)
     return given.problem

@@ -22,7 +22,7 @@ from perdure.domain.journal.events import (
 from perdure.domain.journal.session_events import HeadMoved
 from perdure.domain.journal.spoken import said_in, spoken_events
 from perdure.domain.kinds import UNASKED, TurnKind
-from perdure.domain.sayings.saying import say, together
+from perdure.domain.sayings.saying import in_one_line, worded
 from perdure.domain.tools.callers import results_in
 from perdure.store.operations import journal
 from perdure.store.operations.commands.command_result import (
@@ -66,7 +66,7 @@ _MOVE = "UPDATE sessions SET head_turn = $1 WHERE id = $2"
 _LAST_MOVE = f"""
     SELECT {journal.COLUMNS} FROM journal
     WHERE session_id = $1 AND kind IN ('head_moved', 'turn_started') ORDER BY seq DESC LIMIT 1"""
-NOT_ASKED = say(
+NOT_ASKED = worded(
     "Nothing to retry: the last thing here was sent from elsewhere. /undo takes it back."
 )
 
@@ -87,7 +87,7 @@ def undo(context: TurnContext, given: Given) -> Op[CommandResult]:
     left = yield from _left(context)
     removed = (yield from many(_Back, _BACK, left.head, given.count)) if left.head else []
     if left.head is None or not removed:
-        return CommandResult(say("Nothing to undo."), left.recorded, left.ended)
+        return CommandResult(worded("Nothing to undo."), left.recorded, left.ended)
     texts = []
     for each in reversed(removed):
         texts.append(said_in((yield from journal.of_turn(each.turn))).text)
@@ -95,9 +95,9 @@ def undo(context: TurnContext, given: Given) -> Op[CommandResult]:
     redo = (*(yield from _to_redo(context)), left.head)
     moved = yield from move(context, "undo", removed[-1].parent, redo=redo)
     count, words = len(removed), "\n\n".join(texts)
-    reply = say("Undone, {count} turns:\n\n{words}", count=count, words=words)
+    reply = worded("Undone, {count} turns:\n\n{words}", count=count, words=words)
     if count == 1:
-        reply = say("Undone:\n\n{words}", words=words)
+        reply = worded("Undone:\n\n{words}", words=words)
     return CommandResult(reply, left.recorded + moved, left.ended)
 
 
@@ -107,10 +107,10 @@ def redo(context: TurnContext, given: Given) -> Op[CommandResult]:
     recorded = yield from end(context, running)
     known = yield from _to_redo(context)
     if not known:
-        told = together(say("Nothing to redo."), STOPPED_TOO if running else "")
+        told = in_one_line(worded("Nothing to redo."), STOPPED_TOO if running else "")
         return CommandResult(told, recorded, running)
     recorded += yield from move(context, "redo", known[-1], redo=known[:-1])
-    return CommandResult(say("Brought back."), recorded, running)
+    return CommandResult(worded("Brought back."), recorded, running)
 
 
 def retry(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -119,7 +119,7 @@ def retry(context: TurnContext, given: Given) -> Op[CommandResult]:
     meant, words = turn_and_words(given.arguments)
     if words:
         return CommandResult(
-            say("Only the id of a turn may follow /retry. /edit takes other words.")
+            worded("Only the id of a turn may follow /retry. /edit takes other words.")
         )
     return (yield from _again(context, meant, "retry"))
 
@@ -129,7 +129,7 @@ def edit(context: TurnContext, given: Given) -> Op[CommandResult]:
     meant, words = turn_and_words(given.arguments)
     if not words:
         return CommandResult(
-            say("The new words are missing. {usage}", usage=COMMANDS["edit"].usage)
+            worded("The new words are missing. {usage}", usage=COMMANDS["edit"].usage)
         )
     return (yield from _again(context, meant, "edit", words=ForwardedText(words)))
 
@@ -142,7 +142,7 @@ def _again(
     tip = next(iter(started(context)), context.place.head)
     if meant and (tip is None or not (yield from exists(_ON_CHAIN, tip, COUNT_MAX, meant))):
         return CommandResult(
-            say(
+            worded(
                 "There is no turn {turn} on the way to here. Only one of the last {count:,} can be "
                 "asked again; it may have been undone.",
                 turn=meant,
@@ -151,7 +151,7 @@ def _again(
         )
     left = yield from _left(context)
     if left.head is None:
-        return CommandResult(say("Nothing to retry."), left.recorded, left.ended)
+        return CommandResult(worded("Nothing to retry."), left.recorded, left.ended)
     target = meant or left.head
     if (yield from _kind_of(target)) == TurnKind.SENT:
         return CommandResult(NOT_ASKED, left.recorded, left.ended)
@@ -161,7 +161,7 @@ def _again(
         yield from replies.withdraw(each.turn, context.stamp)
     again = yield from ask_again(context, target, reason, words=words)
     return CommandResult(
-        say("Asking again."), left.recorded + again, left.ended, turn=context.fresh.turn
+        worded("Asking again."), left.recorded + again, left.ended, turn=context.fresh.turn
     )
 
 

@@ -14,7 +14,7 @@ from perdure.domain.address import GROUP, HTTP, Address
 from perdure.domain.ids import ConversationId, SessionId
 from perdure.domain.inbound.commands import Given
 from perdure.domain.journal.events import Recorded
-from perdure.domain.sayings.saying import say
+from perdure.domain.sayings.saying import worded
 from perdure.store.operations.addresses import address_of
 from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.delivery.notices import notice
@@ -64,15 +64,17 @@ _UNLINK = """
         + (SELECT t.generation FROM conversations t WHERE t.id = conversations.linked_id)
     WHERE id = $1"""
 
-IN_A_GROUP: Final = say("Only private places can be linked: in a group others would speak for you.")
-WRONG: Final = say(
+IN_A_GROUP: Final = worded(
+    "Only private places can be linked: in a group others would speak for you."
+)
+WRONG: Final = worded(
     "No such code, or its ten minutes are over. /link in the other place gives a new one."
 )
-TOO_OFTEN: Final = say("Too many wrong codes. Try again in an hour.")
-OWN_CODE: Final = say(
+TOO_OFTEN: Final = worded("Too many wrong codes. Try again in an hour.")
+OWN_CODE: Final = worded(
     "That code was given out here. Say it in the place that is to go on with this."
 )
-NOT_LINKED: Final = say("Nothing is linked here. /link gives a code for that.")
+NOT_LINKED: Final = worded("Nothing is linked here. /link gives a code for that.")
 
 
 class End(NamedTuple):
@@ -102,7 +104,7 @@ def link(context: TurnContext, given: Given) -> Op[CommandResult]:
         there = yield from _locked(context.conversation)
         called = there.called
         return CommandResult(
-            say("What is said here continues {place}. /link off ends that.", place=called)
+            worded("What is said here continues {place}. /link off ends that.", place=called)
         )
     if not given.arguments:
         return (yield from _offer(context))
@@ -125,15 +127,15 @@ def _offer(context: TurnContext) -> Op[CommandResult]:
         code_digest(code), context.conversation, context.update.principal, stamp.at + CODE_MS,
     )  # fmt: skip
     linked = yield from _linked_here(context.conversation)
-    told = say(
+    told = worded(
         "The code is {code}, for ten minutes and one use. Say /link {code} in another private "
         "place of yours: what is said there then continues this conversation.",
         code=code,
     )
     if not linked:
         return CommandResult(told)
-    known = say("{places}: linked to here already. /link off ends that.", places=_names(linked))
-    return CommandResult(say("{first}\n{second}", first=told, second=known))
+    known = worded("{places}: linked to here already. /link off ends that.", places=_names(linked))
+    return CommandResult(worded("{first}\n{second}", first=told, second=known))
 
 
 def _use(context: TurnContext, typed: str) -> Op[CommandResult]:
@@ -154,7 +156,7 @@ def _use(context: TurnContext, typed: str) -> Op[CommandResult]:
     linked = yield from _linked_here(context.conversation)
     if linked:
         return CommandResult(
-            say(
+            worded(
                 "{places}: linked to here, so this cannot be linked on. /link here and say that "
                 "code there instead, or /link off first.",
                 places=_names(linked),
@@ -172,14 +174,14 @@ def _joined(context: TurnContext, there: End) -> Op[CommandResult]:
     told = yield from notice(
         there.session,
         None,
-        say(
+        worded(
             "{place} is linked to this conversation now, with a code that was given out here. What "
             "is said there is part of it. /link off ends that, there or here.",
             place=here.called,
         ),
         context.stamp,
     )
-    reply = say(
+    reply = worded(
         "Linked. What is said here continues {place} from now on. /link off ends that.",
         place=there.called,
     )
@@ -200,7 +202,7 @@ def _end(context: TurnContext) -> Op[CommandResult]:
     if not ended:
         return CommandResult(NOT_LINKED)
     here = yield from _locked(context.conversation)
-    text = say(
+    text = worded(
         "{place} has ended the link. This place has its own conversation again.", place=here.called
     )
     recorded: list[Recorded] = []
@@ -209,7 +211,7 @@ def _end(context: TurnContext) -> Op[CommandResult]:
         recorded += yield from notice(end.session, None, text, context.stamp)
     moved = tuple((end.conversation, end.session) for end in ended)
     return CommandResult(
-        say("No longer linked to here: {places}.", places=_names(ended)), recorded, moved=moved
+        worded("No longer linked to here: {places}.", places=_names(ended)), recorded, moved=moved
     )
 
 
@@ -218,10 +220,10 @@ def _leave(context: TurnContext) -> Op[CommandResult]:
     assert context.place.via is not None
     here = yield from _locked(context.place.via)
     yield from _unlink(here)
-    text = say("{place} is no longer linked to this conversation.", place=here.called)
+    text = worded("{place} is no longer linked to this conversation.", place=here.called)
     told = yield from notice(context.session, None, text, context.stamp)
     return CommandResult(
-        say("This place has its own conversation again."),
+        worded("This place has its own conversation again."),
         told,
         session=here.session,
         conversation=here.conversation,

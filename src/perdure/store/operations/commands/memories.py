@@ -11,7 +11,7 @@ from perdure.domain.errors import Rejected
 from perdure.domain.ids import ConversationId
 from perdure.domain.inbound.commands import Given
 from perdure.domain.people.memory import Memory
-from perdure.domain.sayings.saying import listed, say, together
+from perdure.domain.sayings.saying import in_lines, in_one_line, worded
 from perdure.domain.text import most_like
 from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.people import memories
@@ -20,7 +20,7 @@ from perdure.store.operations.turn_context import TurnContext
 from perdure.store.statement import Op
 
 _VERBS: Final = ("add", "here", "edit", "forget")
-_HOW: Final = say(
+_HOW: Final = worded(
     "/memory add TEXT adds one, /memory here TEXT one for this conversation only, "
     "/memory edit N TEXT corrects one, /memory forget N or forget all erases."
 )
@@ -53,24 +53,28 @@ def memory(context: TurnContext, given: Given) -> Op[CommandResult]:
             return (yield from _forgotten(context, rest))
         case _:
             near = most_like(verb, _VERBS)
-            hint = say("Did you mean /memory {word}?", word=near) if near else ""
-            return CommandResult(together(say("/memory does not know that word."), hint, _HOW))
+            hint = worded("Did you mean /memory {word}?", word=near) if near else ""
+            return CommandResult(
+                in_one_line(worded("/memory does not know that word."), hint, _HOW)
+            )
 
 
 def _listed(context: TurnContext) -> Op[CommandResult]:
     """List what is remembered about the person, as seen from here."""
     known = yield from memories.known(_person(context))
     lines = [
-        say("{number}. {text} (here only)", number=number, text=each.text)
+        worded("{number}. {text} (here only)", number=number, text=each.text)
         if each.is_here
         else f"{number}. {each.text}"
         for number, each in enumerate(known.here, 1)
     ]
     if known.elsewhere:
         lines.append(
-            say("{count} more for other conversations only; /memory there.", count=known.elsewhere)
+            worded(
+                "{count} more for other conversations only; /memory there.", count=known.elsewhere
+            )
         )
-    return CommandResult(listed(*(lines or [say("Nothing is remembered about you.")]), _HOW))
+    return CommandResult(in_lines(*(lines or [worded("Nothing is remembered about you.")]), _HOW))
 
 
 def _added(
@@ -88,8 +92,8 @@ def _added(
     except Rejected as error:
         return CommandResult(_sentence(error))
     if conversation:
-        return CommandResult(say("Remembered, in this conversation. /memory shows what is."))
-    return CommandResult(say("Remembered, everywhere. /memory shows what is."))
+        return CommandResult(worded("Remembered, in this conversation. /memory shows what is."))
+    return CommandResult(worded("Remembered, everywhere. /memory shows what is."))
 
 
 def _edited(context: TurnContext, rest: str) -> Op[CommandResult]:
@@ -102,7 +106,7 @@ def _edited(context: TurnContext, rest: str) -> Op[CommandResult]:
         yield from memories.edit(found.id, text, _person(context), at=context.stamp.at)
     except Rejected as error:
         return CommandResult(_sentence(error))
-    return CommandResult(say("Number {number} is corrected.", number=number))
+    return CommandResult(worded("Number {number} is corrected.", number=number))
 
 
 def _forgotten(context: TurnContext, rest: str) -> Op[CommandResult]:
@@ -111,12 +115,12 @@ def _forgotten(context: TurnContext, rest: str) -> Op[CommandResult]:
         count = yield from memories.forget_all(context.update.principal)
         if not count:
             return CommandResult(
-                say("Nothing is remembered about you, so there is nothing to forget.")
+                worded("Nothing is remembered about you, so there is nothing to forget.")
             )
         if count == 1:
-            return CommandResult(say("Forgotten: the one thing remembered about you."))
+            return CommandResult(worded("Forgotten: the one thing remembered about you."))
         return CommandResult(
-            say(
+            worded(
                 "Forgotten: all {count} things remembered about you, in every conversation.",
                 count=count,
             )
@@ -126,21 +130,21 @@ def _forgotten(context: TurnContext, rest: str) -> Op[CommandResult]:
         return CommandResult(found)
     yield from memories.forget(found.id, _person(context))
     return CommandResult(
-        say("Number {number} is forgotten. Those after it have moved up.", number=rest)
+        worded("Number {number} is forgotten. Those after it have moved up.", number=rest)
     )
 
 
 def _numbered(context: TurnContext, number: str, *, usage: str) -> Op[Memory | str]:
     """Return the memory with this number in the list, or what is wrong with the number."""
     if not _is_number(number):
-        return say("Say which one by its number in /memory: {usage}.", usage=usage)
+        return worded("Say which one by its number in /memory: {usage}.", usage=usage)
     known = yield from memories.known(_person(context))
     count = len(known.here)
     if not count:
-        return say("Nothing is remembered about you. /memory add TEXT adds something.")
+        return worded("Nothing is remembered about you. /memory add TEXT adds something.")
     if not 1 <= int(number) <= count:
-        there = say("only number 1") if count == 1 else say("1 to {count}", count=count)
-        return say(
+        there = worded("only number 1") if count == 1 else worded("1 to {count}", count=count)
+        return worded(
             "There is no number {number}, {there}. /memory lists them.", number=number, there=there
         )
     return known.here[int(number) - 1]

@@ -9,7 +9,7 @@ from perdure.domain.ids import CallId, GrantId, PrincipalId, QuestionId
 from perdure.domain.inbound.commands import Given
 from perdure.domain.journal.events import Recorded
 from perdure.domain.journal.records import EffectView
-from perdure.domain.sayings.saying import listed, say, together
+from perdure.domain.sayings.saying import in_lines, in_one_line, worded
 from perdure.domain.text import sentence, without_disguise
 from perdure.domain.tools.asking import ALLOW, DENY, DENY_CALL, Consent, short_id
 from perdure.domain.tools.durations import duration_ms
@@ -27,10 +27,10 @@ NOT_HERE: Final = (
     "this is too long to be shown here, so it cannot be allowed here; look at it on the page or "
     "with `perdure approvals show`"
 )
-NOTHING: Final = say("Nothing waits for an approval here.")
+NOTHING: Final = worded("Nothing waits for an approval here.")
 _SCOPES: Final = {each.value: each for each in (Scope.CALL, Scope.SESSION, Scope.FOREVER)}
 _SCOPE_HELP: Final = "/approve [id] [call | session | forever | 30m]"
-_EFFECTS_HELP: Final = say(
+_EFFECTS_HELP: Final = worded(
     "Nobody knows whether these calls have happened. Look, and then say /effects ID happened, or "
     "/effects ID not:"
 )
@@ -65,7 +65,7 @@ def give(context: TurnContext, row: QuestionRow, reply: QuestionReply) -> Op[Ans
     """Give an answer in the name of whoever has sent the update. A refusal is told and not raised:
     the update has been received, and must not be offered again."""
     if reply.answer == ALLOW and row.is_approval and row.words == (DENY_CALL,):
-        return AnswerGiven(say("Not taken: {why}.", why=NOT_HERE), counts=False, recorded=[])
+        return AnswerGiven(worded("Not taken: {why}.", why=NOT_HERE), counts=False, recorded=[])
     named = QuestionReply(
         question=reply.question,
         answer=reply.answer,
@@ -86,7 +86,7 @@ def approve(context: TurnContext, given: Given) -> Op[CommandResult]:
     scope, for_ms = _scope(words[-1]) if words else (None, 0)
     which = words[:-1] if scope is not None else words
     if len(which) > 1:
-        return CommandResult(say("{usage}: allow what an agent wants to do.", usage=_SCOPE_HELP))
+        return CommandResult(worded("{usage}: allow what an agent wants to do.", usage=_SCOPE_HELP))
     consent = Consent(is_allowed=True, scope=scope or Scope.CALL)
     return (yield from _answer(context, which, consent, for_ms=for_ms))
 
@@ -95,7 +95,7 @@ def deny(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Deny a call."""
     words = given.arguments.split()
     if len(words) > 1:
-        return CommandResult(say("/deny [id]: do not allow what an agent wants to do."))
+        return CommandResult(worded("/deny [id]: do not allow what an agent wants to do."))
     return (yield from _answer(context, words, Consent(is_allowed=False)))
 
 
@@ -124,7 +124,7 @@ def _only(context: TurnContext) -> Op[QuestionRow | str]:
         return NOTHING
     if len(found) > 1:
         listed = "\n".join(f"{short_id(row.id)}  {row.tool}" for row in found[:_LISTED])
-        return say(
+        return worded(
             "{count} calls wait for an approval; say which one:\n{calls}",
             count=len(found),
             calls=listed,
@@ -139,7 +139,7 @@ def _named(context: TurnContext, name: str) -> Op[QuestionRow | str]:
             return row
     known = yield from question_rows.question(QuestionId(name.lower()))
     if known is None or not known.is_approval:
-        return say("No call named {name!r} waits for an approval here.", name=name[:40])
+        return worded("No call named {name!r} waits for an approval here.", name=name[:40])
     return known
 
 
@@ -161,16 +161,18 @@ def list_grants(context: TurnContext, given: Given) -> Op[CommandResult]:
         return CommandResult(_grants_text(held))
     if len(words) != 2 or words[0].lower() != "revoke":
         return CommandResult(
-            say("/grants lists what you have granted; /grants revoke ID takes it back.")
+            worded("/grants lists what you have granted; /grants revoke ID takes it back.")
         )
     name = words[1].lower()
     found = yield from grants.newest(by, at=at, limit=2, ending=name)
     if len(name) < _SHORTEST or len(found) != 1:
         return CommandResult(
-            say("You have no grant {name!r}; /grants lists them.", name=words[1][:40])
+            worded("You have no grant {name!r}; /grants lists them.", name=words[1][:40])
         )
     yield from grants.revoke(GrantId(found[0].id), principal=by, at=at)
-    return CommandResult(say("Taken back: {what}. You will be asked again.", what=found[0].covers))
+    return CommandResult(
+        worded("Taken back: {what}. You will be asked again.", what=found[0].covers)
+    )
 
 
 def _is_named(known: str, name: str) -> bool:
@@ -179,11 +181,11 @@ def _is_named(known: str, name: str) -> bool:
 
 def _grants_text(held: Sequence[GrantView]) -> str:
     if not held:
-        return say("You have granted nothing beyond single calls.")
+        return worded("You have granted nothing beyond single calls.")
     lines = [f"{each.id[-6:]}  {each.agent}: {each.covers} ({each.scope})" for each in held]
     if len(lines) > _LISTED:
-        lines[_LISTED:] = [say("… and older ones, which GET /api/grants lists.")]
-    return listed(*lines, say("/grants revoke ID takes one back."))
+        lines[_LISTED:] = [worded("… and older ones, which GET /api/grants lists.")]
+    return in_lines(*lines, worded("/grants revoke ID takes one back."))
 
 
 def list_effects(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -194,11 +196,13 @@ def list_effects(context: TurnContext, given: Given) -> Op[CommandResult]:
         return CommandResult(_effects_text(known))
     happened = _HAPPENED.get(words[1].lower()) if len(words) == 2 else None
     if happened is None:
-        return CommandResult(say("/effects lists them; /effects ID happened, or /effects ID not."))
+        return CommandResult(
+            worded("/effects lists them; /effects ID happened, or /effects ID not.")
+        )
     found = [each for each in known if _is_named(each.call, words[0])]
     if len(found) != 1:
         return CommandResult(
-            say("You have no such call {name!r}; /effects lists them.", name=words[0][:40])
+            worded("You have no such call {name!r}; /effects lists them.", name=words[0][:40])
         )
     return (yield from _mark(context, found[0].call, by, has_happened=happened))
 
@@ -212,21 +216,21 @@ def _mark(
         )
     except (Conflict, NotFound) as error:
         return CommandResult(sentence(f"Not taken: {error.message}"))
-    told = say("Noted: {tool} has not happened.", tool=marked.tool)
+    told = worded("Noted: {tool} has not happened.", tool=marked.tool)
     if has_happened:
-        told = say("Noted: {tool} has happened.", tool=marked.tool)
-    return CommandResult(together(told, say("The agent is told with the next message.")))
+        told = worded("Noted: {tool} has happened.", tool=marked.tool)
+    return CommandResult(in_one_line(told, worded("The agent is told with the next message.")))
 
 
 def _effects_text(known: Sequence[EffectView]) -> str:
     unknown = [each for each in known if each.state == "unknown"]
     if not unknown:
-        return say("There is no call whose effect is unknown.")
+        return worded("There is no call whose effect is unknown.")
     lines = [
         f"{each.call[-6:]}  {each.tool} {without_disguise(each.arguments)[:120]}"
         for each in unknown[:_LISTED]
     ]
-    return listed(_EFFECTS_HELP, *lines)
+    return in_lines(_EFFECTS_HELP, *lines)
 
 
 def tools(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -237,10 +241,10 @@ def tools(context: TurnContext, given: Given) -> Op[CommandResult]:
     name = context.menu.answering(context.place.agent)
     lines = [f"{each.name}  {each.told}" for each in offer.list_tools()]
     if lines:
-        lines = [say("What {name} may do here:", name=name), *lines]
+        lines = [worded("What {name} may do here:", name=name), *lines]
     else:
-        lines = [say("{name} has no tools.", name=name)]
+        lines = [worded("{name} has no tools.", name=name)]
     if prompts := offer.list_prompts():
-        lines.append(say("Prompts of its tool servers, which you call by these words:"))
+        lines.append(worded("Prompts of its tool servers, which you call by these words:"))
         lines += [f"{each.usage}  {each.about}".rstrip() for each in prompts]
-    return CommandResult(listed(*lines))
+    return CommandResult(in_lines(*lines))

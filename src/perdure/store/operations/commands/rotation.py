@@ -15,7 +15,7 @@ from perdure.domain.journal.session_events import (
     TitleSet,
 )
 from perdure.domain.kinds import TurnKind
-from perdure.domain.sayings.saying import say, together
+from perdure.domain.sayings.saying import in_one_line, worded
 from perdure.domain.turn.errands import TITLE_MAX, plain_line
 from perdure.store.operations import journal
 from perdure.store.operations.commands.asking import listed_at
@@ -66,9 +66,11 @@ def new(context: TurnContext, given: Given) -> Op[CommandResult]:
     recorded += yield from _titled(context, session, given.arguments)
     recorded += yield from _remember(context, session)
     short = _short(given.arguments)
-    opened = say("A new session about {title}.", title=short) if short else say("A new session.")
-    back = say("/resume goes back.")
-    reply = together(opened, _stopped(ended), _kept_effort(context), back)
+    opened = (
+        worded("A new session about {title}.", title=short) if short else worded("A new session.")
+    )
+    back = worded("/resume goes back.")
+    reply = in_one_line(opened, _stopped(ended), _kept_effort(context), back)
     return CommandResult(reply, recorded, ended, session=session)
 
 
@@ -77,14 +79,14 @@ def branch(context: TurnContext, given: Given) -> Op[CommandResult]:
     The turns up to there are shared, not copied."""
     meant, words = turn_and_words(given.arguments)
     if meant and not (yield from exists(_IS_HERE, meant, context.conversation)):
-        return CommandResult(say("There is no turn {turn} here that is over.", turn=meant))
+        return CommandResult(worded("There is no turn {turn} here that is over.", turn=meant))
     session = SessionId(context.stamp.mint("ses"))
     named = yield from _title_of(context.session)
     title = words or (f"{named} (branch)" if named else "")
     recorded, ended = yield from _leave(context, "branch", session, head=meant or _head(context))
     recorded += yield from _titled(context, session, title)
-    opened = say("A branch from that turn.") if meant else say("A branch from here.")
-    reply = together(opened, _stopped(ended), say("/resume goes back."))
+    opened = worded("A branch from that turn.") if meant else worded("A branch from here.")
+    reply = in_one_line(opened, _stopped(ended), worded("/resume goes back."))
     return CommandResult(reply, recorded, ended, session=session)
 
 
@@ -92,12 +94,12 @@ def resume(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Make an earlier session the live one again: the named one, or the one that was left last."""
     target = yield from (_meant(context, given.arguments) if given.arguments else _earlier(context))
     if target == context.session:
-        return CommandResult(say("That session is the one you are in."))
+        return CommandResult(worded("That session is the one you are in."))
     if target is None:
         named = plain_line(given.arguments)
         if named:
-            return CommandResult(say("There is no other session {name} here.", name=named))
-        return CommandResult(say("There is no earlier session here."))
+            return CommandResult(worded("There is no other session {name} here.", name=named))
+        return CommandResult(worded("There is no earlier session here."))
     recorded, ended = yield from _close(context, "resume", target)
     yield from run(_REOPEN, target)
     resumed = SessionResumed(by=context.update.principal)
@@ -107,8 +109,8 @@ def resume(context: TurnContext, given: Given) -> Op[CommandResult]:
     titled = yield from _title_of(target)
     title = f" ({titled})" if titled else ""
     recorded += yield from errands.bring_unsaid(ended, target, context.stamp)
-    back = say("Back in session {session}{title}.", session=target, title=title)
-    reply = together(back, _stopped(ended))
+    back = worded("Back in session {session}{title}.", session=target, title=title)
+    reply = in_one_line(back, _stopped(ended))
     return CommandResult(reply, recorded, ended, session=target)
 
 
@@ -139,12 +141,12 @@ def title(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Set the session's title; without words, show it."""
     if not given.arguments:
         named = yield from _title_of(context.session)
-        return CommandResult(named or say("This session has no title yet."))
+        return CommandResult(named or worded("This session has no title yet."))
     short = _short(given.arguments)
     if not short:
-        return CommandResult(say("There is nothing in that title that could be shown."))
+        return CommandResult(worded("There is nothing in that title that could be shown."))
     recorded = yield from _titled(context, context.session, short)
-    return CommandResult(say("This session is now called: {title}", title=short), recorded)
+    return CommandResult(worded("This session is now called: {title}", title=short), recorded)
 
 
 def is_idle(context: TurnContext) -> bool:
@@ -238,7 +240,7 @@ def _head(context: TurnContext) -> TurnId | None:
 def _kept_effort(context: TurnContext) -> str:
     """Return in words that how much the model reasons stays as it was chosen, if it was."""
     effort = context.place.effort
-    return say("Thinking stays {how}, as /think set it.", how=effort) if effort else ""
+    return worded("Thinking stays {how}, as /think set it.", how=effort) if effort else ""
 
 
 def _stopped(ended: tuple[TurnId, ...]) -> str:
@@ -246,5 +248,5 @@ def _stopped(ended: tuple[TurnId, ...]) -> str:
     if not ended:
         return ""
     if len(ended) == 1:
-        return say("1 turn was stopped.")
-    return say("{count} turns were stopped.", count=len(ended))
+        return worded("1 turn was stopped.")
+    return worded("{count} turns were stopped.", count=len(ended))

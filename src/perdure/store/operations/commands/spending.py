@@ -9,7 +9,7 @@ from perdure.domain.journal.events import AnyEvent
 from perdure.domain.journal.session_events import Compacted
 from perdure.domain.people.budgets import day_of
 from perdure.domain.people.prices import money_text
-from perdure.domain.sayings.saying import listed, say
+from perdure.domain.sayings.saying import in_lines, worded
 from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.turn_context import TurnContext
 from perdure.store.statement import Op, SqlValue, many, one
@@ -61,17 +61,17 @@ class _SpentTotal(NamedTuple):
     @property
     def by(self) -> str:
         """Return how many people spent it, if more than one."""
-        return say(", {count:,} people", count=self.people) if self.people > 1 else ""
+        return worded(", {count:,} people", count=self.people) if self.people > 1 else ""
 
     @property
     def told(self) -> str:
         """Return what was spent, in words."""
         if not (self.turns or self.input_tokens or self.output_tokens):
-            return say("nothing")
+            return worded("nothing")
         count = self.turns
-        return say(
+        return worded(
             "{turns}, {read:,} tokens in ({cached:.0%} cached), {wrote:,} out, {cost}",
-            turns=say("1 turn") if count == 1 else say("{count:,} turns", count=count),
+            turns=worded("1 turn") if count == 1 else worded("{count:,} turns", count=count),
             read=self.input_tokens,
             cached=self.cached_tokens / max(self.input_tokens, 1),
             wrote=self.output_tokens,
@@ -82,11 +82,11 @@ class _SpentTotal(NamedTuple):
     def _money(self) -> str:
         """Return the cost in words, as far as prices are known."""
         if not self.money:
-            return say("price unknown")
+            return worded("price unknown")
         known = money_text(self.money)
         if not self.unpriced_tokens:
-            return say("cost {money}", money=known)
-        return say(
+            return worded("cost {money}", money=known)
+        return worded(
             "cost {money} (price of {count:,} tokens unknown)",
             money=known,
             count=self.unpriced_tokens,
@@ -104,13 +104,13 @@ def usage(context: TurnContext, given: Given) -> Op[CommandResult]:
     person_in_all = yield from _spent(_OF_PERSON_IN_ALL, person)
     lines = [
         *(yield from _context(context)),
-        say("This conversation today{by}: {spent}", by=here_today.by, spent=here_today.told),
-        say("This conversation in all{by}: {spent}", by=here_in_all.by, spent=here_in_all.told),
-        say("You today: {spent}", spent=person_today.told),
-        say("You in all: {spent}", spent=person_in_all.told),
+        worded("This conversation today{by}: {spent}", by=here_today.by, spent=here_today.told),
+        worded("This conversation in all{by}: {spent}", by=here_in_all.by, spent=here_in_all.told),
+        worded("You today: {spent}", spent=person_today.told),
+        worded("You in all: {spent}", spent=person_in_all.told),
         *(yield from _compactions(context)),
     ]
-    return CommandResult(listed(*lines))
+    return CommandResult(in_lines(*lines))
 
 
 def _spent(sql: str, *of: SqlValue) -> Op[_SpentTotal]:
@@ -128,7 +128,7 @@ def context_of(head: TurnId | None) -> Op[int]:
 def _context(context: TurnContext) -> Op[list[str]]:
     """Return the line about the size of the context, if it is known."""
     tokens = yield from context_of(context.place.head)
-    return [say("Context: about {count:,} tokens", count=tokens)] if tokens else []
+    return [worded("Context: about {count:,} tokens", count=tokens)] if tokens else []
 
 
 def _compactions(context: TurnContext) -> Op[list[str]]:
@@ -139,9 +139,9 @@ def _compactions(context: TurnContext) -> Op[list[str]]:
         return []
     saved = sum(event.tokens_before - event.tokens_after for event in made)
     if len(made) == 1:
-        return [say("Compacted once in this session: {saved:,} tokens saved", saved=saved)]
+        return [worded("Compacted once in this session: {saved:,} tokens saved", saved=saved)]
     return [
-        say(
+        worded(
             "Compacted {count} times in this session: {saved:,} tokens saved",
             count=len(made),
             saved=saved,

@@ -8,7 +8,7 @@ from perdure.domain.inbound.updates import UpdateEffect
 from perdure.domain.journal.events import TurnQueued
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Busy
-from perdure.domain.sayings.saying import say, together
+from perdure.domain.sayings.saying import in_one_line, worded
 from perdure.domain.turn.endings import is_cut
 from perdure.domain.turn.turn import State
 from perdure.store.operations import journal
@@ -37,7 +37,7 @@ _ERRANDS = f"""
 
 # The words, in the person's name, of a turn that continues a cut-off answer.
 GO_ON: Final = "Continue."
-NOT_CUT: Final = say("Nothing to continue: the last answer here was not cut. /retry asks again.")
+NOT_CUT: Final = worded("Nothing to continue: the last answer here was not cut. /retry asks again.")
 # Commands whose arguments are a message.
 SAYING: Final = ("queue", "steer")
 
@@ -46,23 +46,23 @@ def stop(context: TurnContext, given: Given) -> Op[CommandResult]:
     """Stop the turn at work; otherwise the interrupted one, the oldest waiting one, or the newest
     errand. With `all`, stop everything."""
     if given.arguments and given.arguments.lower() != "all":
-        return CommandResult(say("/stop stops what is running here, /stop all also what waits."))
+        return CommandResult(worded("/stop stops what is running here, /stop all also what waits."))
     here = in_order(context.open_turns)
     beside = yield from many(TurnId, _ERRANDS, context.conversation)
     turns = (*ids(here), *beside)
     if not turns:
-        return CommandResult(say("Nothing is running here."))
+        return CommandResult(worded("Nothing is running here."))
     if given.arguments:
         recorded, ended = yield from end_all(context, turns, cut=STOPPED)
         count = len(ended)
-        what = say("Stopped.") if count == 1 else say("Stopped {count} turns.", count=count)
+        what = worded("Stopped.") if count == 1 else worded("Stopped {count} turns.", count=count)
         return CommandResult(what, recorded, ended)
     recorded = yield from end(context, turns[:1], cut=STOPPED)
     left = max(len(here) - 1, 0) + len(freed_in(recorded))
-    waits = say("{count} more messages wait.", count=left) if left else ""
+    waits = worded("{count} more messages wait.", count=left) if left else ""
     if left == 1:
-        waits = say("1 more message waits.")
-    return CommandResult(together(say("Stopped."), waits), recorded, turns[:1])
+        waits = worded("1 more message waits.")
+    return CommandResult(in_one_line(worded("Stopped."), waits), recorded, turns[:1])
 
 
 def queue(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -81,11 +81,11 @@ def _say(context: TurnContext, given: Given, busy: Busy) -> Op[CommandResult]:
     received = yield from queueing.take(said, may_overtake=busy is Busy.STEER)
     accepted = received.accepted
     if accepted.effect is UpdateEffect.STEERED:
-        reply = say("Passed on.")
+        reply = worded("Passed on.")
     elif accepted.queue_position:
-        reply = say("Queued; {count} before it.", count=accepted.queue_position)
+        reply = worded("Queued; {count} before it.", count=accepted.queue_position)
     else:
-        reply = say("Nothing is before it: answering now.")
+        reply = worded("Nothing is before it: answering now.")
     return CommandResult(
         reply,
         list(accepted.recorded),
@@ -109,7 +109,7 @@ def go_on(context: TurnContext, given: Given) -> Op[CommandResult]:
     received = yield from queueing.take(asking)
     accepted = received.accepted
     return CommandResult(
-        say("Going on."),
+        worded("Going on."),
         list(accepted.recorded),
         accepted.ended,
         turn=accepted.turn,
@@ -124,10 +124,10 @@ def _resume_first(context: TurnContext) -> Op[CommandResult]:
     first = context.open_turns[0]
     if first.state != State.INTERRUPTED:
         return CommandResult(
-            say("An answer is on its way here. Say /continue when it is there, and cut.")
+            worded("An answer is on its way here. Say /continue when it is there, and cut.")
         )
     recorded = yield from requeue(first.id, context.stamp)
-    return CommandResult(say("Going on."), recorded, turn=first.id)
+    return CommandResult(worded("Going on."), recorded, turn=first.id)
 
 
 def background(context: TurnContext, given: Given) -> Op[CommandResult]:
@@ -155,9 +155,9 @@ def background(context: TurnContext, given: Given) -> Op[CommandResult]:
     queued = recorded[-1].event
     assert isinstance(queued, TurnQueued)
     is_running = any(turn.state == State.RUNNING for turn in context.open_turns)
-    reply = say("Working on it in the background. The result comes here.")
+    reply = worded("Working on it in the background. The result comes here.")
     if is_running:
-        reply = say(
+        reply = worded(
             "Working on it in the background beside what is running. The result comes here."
         )
     return CommandResult(reply, recorded, turn=queued.turn)

@@ -10,7 +10,7 @@ from perdure.domain.kinds import TurnKind
 from perdure.domain.people.menu import AgentOffer
 from perdure.domain.prompt.compaction import KEEP_SHARE, KEEP_TURNS_MAX
 from perdure.domain.prompt.portions import divided_at, tokens_told
-from perdure.domain.sayings.saying import say
+from perdure.domain.sayings.saying import worded
 from perdure.store.operations import journal
 from perdure.store.operations.commands.command_result import CommandResult
 from perdure.store.operations.reading import chains
@@ -33,9 +33,9 @@ def compact(context: TurnContext, given: Given) -> Op[CommandResult]:
     if place.head is not None:
         upto = yield from _chosen(place.head, offer)
     if upto is None:
-        return CommandResult(say("There is nothing to compact yet."))
+        return CommandResult(worded("There is nothing to compact yet."))
     if (yield from errands.is_running(context.session, TurnKind.SUMMARY)):
-        return CommandResult(say("A compaction is already on its way."))
+        return CommandResult(worded("A compaction is already on its way."))
     order = errands.Order(
         TurnKind.SUMMARY,
         context.session,
@@ -52,7 +52,7 @@ def compact(context: TurnContext, given: Given) -> Op[CommandResult]:
     recorded = yield from errands.begin(order, context.stamp)
     queued = recorded[-1].event
     assert isinstance(queued, TurnQueued)
-    reply = say("Compacting; you will be told here. Go on meanwhile, or /stop it.")
+    reply = worded("Compacting; you will be told here. Go on meanwhile, or /stop it.")
     return CommandResult(reply, recorded, turn=queued.turn)
 
 
@@ -73,15 +73,15 @@ def _drop(context: TurnContext) -> Op[CommandResult]:
     """Drop all summaries on the chain: each was made from the one before it, which would otherwise
     take its place."""
     if (yield from errands.is_running(context.session, TurnKind.SUMMARY)):
-        return CommandResult(say("A compaction is on its way: /stop it first."))
+        return CommandResult(worded("A compaction is on its way: /stop it first."))
     head = context.place.head
     found = (yield from compaction.in_force(head)) if head else []
     if not found:
-        return CommandResult(say("Nothing is compacted here."))
+        return CommandResult(worded("Nothing is compacted here."))
     by = context.update.principal
     dropped = [CompactionDropped(by=by, upto=upto, compaction=summary) for upto, summary in found]
     recorded = yield from journal.append(context.session, dropped, at=context.stamp.at)
     yield from compaction.drop(
         context.session, [each.upto for each in found], context.fresh.message
     )
-    return CommandResult(say("The model reads those turns in full again."), recorded)
+    return CommandResult(worded("The model reads those turns in full again."), recorded)

@@ -2,7 +2,7 @@
 
 from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.journal.events import NoticePosted, Recorded
-from perdure.domain.sayings.saying import Language, in_language, language_of
+from perdure.domain.sayings.saying import ReaderLanguage, in_language, language_of
 from perdure.store.operations import journal
 from perdure.store.operations.delivery import outbox
 from perdure.store.operations.turn_context import Stamp
@@ -14,7 +14,7 @@ _LANGUAGE = """
     WHERE s.id = $1"""
 
 
-def language_in(session: SessionId) -> Op[Language]:
+def language_in(session: SessionId) -> Op[ReaderLanguage]:
     """Return the language in which people are spoken to in a session's conversation."""
     return language_of((yield from one(str, _LANGUAGE, session)) or "")
 

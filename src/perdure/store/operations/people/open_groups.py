@@ -5,7 +5,7 @@ from typing import Final
 
 from perdure.domain.ids import PrincipalId
 from perdure.domain.inbound.commands import Given
-from perdure.domain.sayings.saying import say
+from perdure.domain.sayings.saying import worded
 from perdure.domain.turn.turn import State
 from perdure.ports.people.principals import Principal
 from perdure.store.operations.turn_context import LockedTurn, TurnContext
@@ -37,7 +37,7 @@ def refusal(context: TurnContext, given: Given, who: Principal) -> Op[str]:
     concerned = yield from _concerned(context, given)
     if concerned <= {update.principal}:
         return ""
-    return say(
+    return worded(
         "/{command} would end or undo what is somebody else's here. It is for them, and for "
         "operators.",
         command=given.name,

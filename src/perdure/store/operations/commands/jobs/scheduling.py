@@ -7,7 +7,7 @@ from perdure.domain.errors import Conflict, NotFound, Rejected
 from perdure.domain.ids import JobId
 from perdure.domain.inbound.commands import Given
 from perdure.domain.journal.events import Recorded
-from perdure.domain.sayings.saying import listed, say, together
+from perdure.domain.sayings.saying import in_lines, in_one_line, worded
 from perdure.domain.schedule.jobs import (
     REMINDING,
     JobChange,
@@ -51,7 +51,7 @@ def jobs(context: TurnContext, given: Given) -> Op[CommandResult]:
     if verb.lower() == "add" and words:
         return (yield from _order(context, words, JobKind.PROMPT))
     if verb.lower() not in ("pause", "resume", "run", "remove") or not words:
-        return CommandResult(say("{usage}: what runs on a schedule.", usage=_JOBS_HELP))
+        return CommandResult(worded("{usage}: what runs on a schedule.", usage=_JOBS_HELP))
     found = yield from _named(context, words.strip())
     if isinstance(found, str):
         return CommandResult(found)
@@ -70,10 +70,10 @@ def timezone(context: TurnContext, given: Given) -> Op[CommandResult]:
         now = told_time(context.stamp.at, zone)
         if chosen:
             return CommandResult(
-                say("Your times are read in {zone}. It is {now} there.", zone=zone, now=now)
+                worded("Your times are read in {zone}. It is {now} there.", zone=zone, now=now)
             )
         return CommandResult(
-            say(
+            worded(
                 "Your times are read in {zone}, which is the gateway's. It is {now} there.",
                 zone=zone,
                 now=now,
@@ -86,7 +86,7 @@ def timezone(context: TurnContext, given: Given) -> Op[CommandResult]:
     yield from keeping.choose_zone(person, given.arguments)
     now = told_time(context.stamp.at, given.arguments)
     return CommandResult(
-        say(
+        worded(
             "Your times are read in {zone} from now on. It is {now} there. Jobs that you have keep "
             "their zone.",
             zone=given.arguments,
@@ -105,11 +105,13 @@ def _order(context: TurnContext, text: str, kind: JobKind) -> Op[CommandResult]:
     found = split_phrase(text, now)
     if found is None:
         return CommandResult(
-            together(say("I find no time in that."), _refusal_of(text, zone, context.stamp.at))
+            in_one_line(
+                worded("I find no time in that."), _refusal_of(text, zone, context.stamp.at)
+            )
         )
     rule, words = found
     if not words:
-        return CommandResult(say("What is to be done then? {usage}.", usage=REMIND_HELP))
+        return CommandResult(worded("What is to be done then? {usage}.", usage=REMIND_HELP))
     return (yield from _add(context, rule, words, kind))
 
 
@@ -138,23 +140,25 @@ def _add(context: TurnContext, rule: Recurrence, words: str, kind: JobKind) -> O
     values = {
         "first": times[0],
         "zone": view.timezone,
-        "then": say(", then {times}", times=", ".join(times[1:])) if len(times) > 1 else "",
+        "then": worded(", then {times}", times=", ".join(times[1:])) if len(times) > 1 else "",
         "text": view.prompt,
     }
-    told = say("The job will run {first} ({zone}){then}: {text}", **values)
+    told = worded("The job will run {first} ({zone}){then}: {text}", **values)
     if kind is JobKind.REMINDER:
-        told = say("I will remind you {first} ({zone}){then}: {text}", **values)
-    return CommandResult(listed(told, say("/jobs remove {job} takes it back.", job=_short(view))))
+        told = worded("I will remind you {first} ({zone}){then}: {text}", **values)
+    return CommandResult(
+        in_lines(told, worded("/jobs remove {job} takes it back.", job=_short(view)))
+    )
 
 
 def _list(context: TurnContext) -> Op[str]:
     found = yield from _own(context)
     if not found:
-        return say("You have no jobs. {usage}.", usage=REMIND_HELP)
+        return worded("You have no jobs. {usage}.", usage=REMIND_HELP)
     lines = [_line(each) for each in found[:_LISTED]]
     if len(found) > _LISTED:
-        lines.append(say("… and more, which GET /api/jobs lists."))
-    return listed(*lines, f"{_JOBS_HELP}.")
+        lines.append(worded("… and more, which GET /api/jobs lists."))
+    return in_lines(*lines, f"{_JOBS_HELP}.")
 
 
 def _own(context: TurnContext) -> Op[list[JobView]]:
@@ -168,14 +172,14 @@ def _line(view: JobView) -> str:
     when = told_time(view.next_at, view.timezone) if view.next_at else str(view.state)
     why = f" ({view.why})" if view.why else ""
     how = view.last_outcome or view.last_state
-    return say(
+    return worded(
         "{job}  {name}: {schedule}, next {when}{why}{last}",
         job=_short(view),
         name=view.name,
         schedule=schedule_words(view.rule),
         when=when,
         why=why,
-        last=say(", last run {how}", how=how) if how else "",
+        last=worded(", last run {how}", how=how) if how else "",
     )
 
 
@@ -192,7 +196,7 @@ def _named(context: TurnContext, name: str) -> Op[JobView | str]:
     return (
         found[0]
         if len(found) == 1
-        else say("You have no job {name!r}; /jobs lists them.", name=name[:40])
+        else worded("You have no job {name!r}; /jobs lists them.", name=name[:40])
     )
 
 
@@ -201,23 +205,23 @@ def _act(context: TurnContext, verb: str, view: JobView) -> Op[CommandResult]:
     which = JobId(view.id)
     if verb == "remove":
         yield from keeping.remove(which, stamp, principal=person)
-        return CommandResult(say("Removed: {name}.", name=view.name))
+        return CommandResult(worded("Removed: {name}.", name=view.name))
     if verb == "run":
         fired = yield from firing.run_now(which, terms, stamp, principal=person)
         return _started(view, list(fired.recorded))
     wish = JobChange(is_paused=verb == "pause")
     changed = yield from keeping.change(which, wish, terms, stamp, principal=person)
     if changed.next_at is None:
-        return CommandResult(say("Paused: {name}.", name=view.name))
+        return CommandResult(worded("Paused: {name}.", name=view.name))
     when = told_time(changed.next_at, changed.timezone)
-    return CommandResult(say("{name} goes on; it runs next {when}.", name=view.name, when=when))
+    return CommandResult(worded("{name} goes on; it runs next {when}.", name=view.name, when=when))
 
 
 def _started(view: JobView, recorded: Sequence[Recorded]) -> CommandResult:
     if not recorded:
-        return CommandResult(say("There is nothing to do for {name} now.", name=view.name))
+        return CommandResult(worded("There is nothing to do for {name} now.", name=view.name))
     return CommandResult(
-        say("{name} runs now; the result comes here.", name=view.name), list(recorded)
+        worded("{name} runs now; the result comes here.", name=view.name), list(recorded)
     )
 
 
