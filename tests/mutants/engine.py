@@ -11,6 +11,7 @@ HOOKS: Final = "tests/sim/test_hooks_survive.py"
 HANDOVER: Final = "tests/unit/test_handover.py"
 LEASES: Final = "tests/unit/test_leases.py"
 LEASES_ASKED: Final = "tests/sim/test_leases_asked.py"
+LIMITED_SERVERS: Final = "tests/unit/test_limited_servers.py"
 MODEL_AWAY: Final = "tests/sim/test_model_away.py"
 ONCE_MEANS_ONCE: Final = "tests/sim/test_once_means_once.py"
 OVERFLOW: Final = "tests/unit/test_overflow.py"
@@ -485,23 +486,41 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         name="rare_refusal_slows_everybody",
         promise="P24",
-        bug="A 429 for a single call halves the rate of all calls, although others get through.",
-        file="engine/models/resting.py",
-        symbol="AccountLimit.reached",
-        old="if self._share > _RARE:",
-        new="if self._wait_s:",
-        killed_by=(f"{REACHING}::test_a_server_that_refuses_a_call_now_and_then_is_not_throttled",),
+        bug="A 429 for a single call makes all others wait, although the server takes them.",
+        file="engine/models/account_limit.py",
+        symbol="AccountLimit.refused",
+        old="if is_new and self._is_rare(now, few=_FEW):",
+        new="if is_new and now < 0:",
+        killed_by=(
+            f"{LIMITED_SERVERS}::test_random_refusals_cost_nobody_but_the_refused[0.1-0.75-15-10]",
+        ),
     ),
     Mutant(
         name="limit_forgotten_for_one_that_got_through",
         promise="P24",
         bug="Where many calls are refused, one that gets through ends the server's wait.",
-        file="engine/models/resting.py",
+        file="engine/models/account_limit.py",
         symbol="AccountLimit.reached",
-        old="if self._share > _RARE:",
-        new="if not self._wait_s:",
+        old="if now < self._held_until and self._is_rare(self._held_at):",
+        new="if now < self._held_until:",
         killed_by=(
             f"{REACHING}::test_where_many_calls_are_refused_one_that_gets_through_ends_no_wait",
+        ),
+    ),
+    Mutant(
+        name="rate_of_the_server_not_measured",
+        promise="P24",
+        bug="After a wait, more calls are made than the server has just shown that it takes.",
+        file="engine/models/account_limit.py",
+        symbol="AccountLimit._measure",
+        old="            self._rate_max = self._rate\n",
+        new="            self._rate_max = math.inf\n",
+        killed_by=(
+            (
+                f"{LIMITED_SERVERS}"
+                "::test_a_crowd_is_let_through_at_the_rate_that_the_server_takes"
+                "[60-in_each_second-named-0.04]"
+            ),
         ),
     ),
     Mutant(

@@ -9,12 +9,10 @@ while nobody has seen anything of an answer:
   rest, one of them tries it. Turns that have no other agent wait in line, and the first in line
   tries it, soon at first and then more rarely. When the agent answers again, the line is let
   through within a few seconds, not at once.
-- An account whose server takes no more calls (429) has a line too, shared by all agents of that
-  account. No call is made before the time that the server named. Then the line is let through
-  evenly, over as long a time as the server had asked for, in the order in which the turns came; new
-  turns go to its end. Another 429 halves the rate, or lowers it a little where a 429 is rare, and
-  time without one lets it grow. Where a 429 is rare, and a call that was sent after the refused one
-  gets through, there is room: the wait ends, and the rate stays.
+- A call that is refused (429) waits for as long as the server named. If more than single calls are
+  refused, the account has a limit (`account_limit.py`), and a line that is shared by all its
+  agents. No call is made before the time that the server named. Then the line is let through
+  evenly, in the order in which the turns came; new turns go to its end.
 - An agent may take only so many calls at once (`places.py`). A call that the lines have let through
   waits for a place last of all, and goes back to the lines if the agent has failed meanwhile.
 
@@ -35,8 +33,10 @@ from typing import Final, Protocol
 from perdure.domain.journal.model.reach import Missed, Reach
 from perdure.domain.outcomes import StopReason
 from perdure.domain.turn.stream import AgentEvent, AgentSpent, Stopped
+from perdure.engine.models.account_limit import AccountLimit
 from perdure.engine.models.places import AgentPlaces, Visitor
-from perdure.engine.models.resting import TOO_MANY, AccountLimit, AgentRest
+from perdure.engine.models.recent_calls import SentCall
+from perdure.engine.models.resting import TOO_MANY, AgentRest
 from perdure.engine.models.roster import Backend
 from perdure.engine.models.waiting_line import WaitingLine
 from perdure.ports.system.clock import Clock
@@ -127,6 +127,7 @@ class Quest:
         self.patience_s = backends[0].patience_s
         self._began_at = self._clock.monotonic_s()
         self._sent_at = self._began_at
+        self._call = SentCall(self._began_at)
         self._tries: Counter[str] = Counter()
         self._paused_until: dict[str, float] = {}
         self._is_told = False
@@ -165,6 +166,7 @@ class Quest:
             self._tries[backend.name] += 1
             self._is_heard = False
             self._reaching.rest(backend).asks()
+            self._call = self._reaching.limit(backend).sends()
         return backend
 
     def over(self) -> None:
@@ -188,7 +190,7 @@ class Quest:
         # The wait for a place does not use up the turn's patience.
         self._began_at += self._clock.monotonic_s() - since
         is_away = self._reaching.rest(backend).is_away_since(since)
-        if not is_away and not self._reaching.limit(backend).is_refused_since(since):
+        if not is_away and not self._reaching.limit(backend).is_held_since(since):
             return True
         self._visitor.leave()
         self._note_known(backend)
@@ -200,8 +202,8 @@ class Quest:
             return
         if not isinstance(event, Stopped) or event.reason.is_finish:
             self._is_heard = True
-            self._reaching.rest(backend).reached()
-            self._reaching.limit(backend).reached(sent_at=self._sent_at)
+            self._reaching.rest(backend).reached(sent_at=self._sent_at)
+            self._reaching.limit(backend).reached(self._call)
 
     def ended(self, backend: Backend, stopped: Stopped) -> None:
         """Note how a call has ended, if nobody has seen anything of an answer."""
@@ -212,15 +214,22 @@ class Quest:
             self._tries[backend.name] -= 1
             return
         is_in_vain = stopped.reason in _IN_VAIN or stopped.status in _IN_VAIN_STATUS
-        if stopped.may_retry and stopped.status == TOO_MANY:
-            self._reaching.limit(backend).refused(stopped, sent_at=self._sent_at)
-        elif stopped.may_retry:
+        if self._pauses_alone(backend, stopped):
             pause_s = max(rest.pause_s(self._tries[backend.name]), stopped.retry_after_s or 0.0)
             self._paused_until[backend.name] = self._clock.monotonic_s() + pause_s
         if stopped.may_retry or is_in_vain:
             rest.failed(stopped, sent_at=self._sent_at, order=self._order)
         elif stopped.reason not in _NOT_ASKED:
-            rest.reached()
+            rest.reached(sent_at=self._sent_at)
+
+    def _pauses_alone(self, backend: Backend, stopped: Stopped) -> bool:
+        """Tell whether a failure that may pass makes this search wait by itself. A limit that all
+        calls of the account share makes it wait in the line."""
+        limit = self._reaching.limit(backend)
+        if stopped.may_retry and stopped.status == TOO_MANY:
+            return limit.refused(self._call, stopped)
+        limit.failed(self._call)
+        return stopped.may_retry
 
     def refused(self) -> None:
         """Note that an agent's server does not take what is asked. At most one other agent is asked
@@ -302,7 +311,7 @@ class Quest:
             # once.
             return not self._tries[backend.name]
         rest, limit = self._reaching.rest(backend), self._reaching.limit(backend)
-        pause = partial(self._pause, self._paused_until.get(backend.name, 0.0))
+        pause = partial(self._pause, backend)
         for wait in (pause, partial(rest.line.wait, self._order)):
             if not await self._in_time(wait, until, backend):
                 return self._may_ask_at_last(rest, until)
@@ -327,12 +336,15 @@ class Quest:
             await self._tell_once()
         return await wait(until=until)
 
-    async def _pause(self, instant: float, *, until: float) -> bool:
-        """Sleep until an instant, or until the time is up. Returns whether the instant has come."""
-        left_s = min(instant, until) - self._clock.monotonic_s()
-        if left_s > 0:
-            await self._clock.sleep(left_s)
-        return instant <= until
+    async def _pause(self, backend: Backend, *, until: float) -> bool:
+        """Sleep until the pause before the next try is over, or until the time is up. Returns
+        whether the pause is over. It also is if the line of the account begins to wait: the search
+        must get its place in it."""
+        paused_until = self._paused_until.get(backend.name, 0.0)
+        left_s = min(paused_until, until) - self._clock.monotonic_s()
+        if left_s > 0 and await self._reaching.limit(backend).begins(within_s=left_s):
+            paused_until = self._paused_until[backend.name] = 0.0
+        return paused_until <= until
 
     async def _tell_once(self) -> None:
         if self.missed:

@@ -66,6 +66,14 @@ class VirtualClock:
         """Return how many sleep now."""
         return sum(1 for _, _, woken in self._sleepers if not woken.done())
 
+    @property
+    def next_wake_s(self) -> float | None:
+        """Return the instant at which the first of those who sleep wakes, or None if nobody
+        sleeps."""
+        while self._sleepers and self._sleepers[0][2].done():
+            heapq.heappop(self._sleepers)
+        return self._sleepers[0][0] if self._sleepers else None
+
     def _wake_until(self, moment_s: float) -> None:
         """Move the clocks to this moment, never back, and wake those who have slept enough."""
         passed_s = max(moment_s - self._monotonic_s, 0.0)
