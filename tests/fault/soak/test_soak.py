@@ -28,6 +28,7 @@ from tests.fault.soak.model import MoodyModel
 from tests.fault.soak.people import Person, Watcher
 from tests.fault.soak.persistent_client import PersistentClient, Tally
 from tests.fault.soak.storm import Storm
+from tests.fault.soak.times import where_time_goes
 
 from perdure.app.wiring.system import SystemClock
 from perdure.testkit.peers.telegram.bot_api import BotApi
@@ -206,10 +207,12 @@ async def judge_the_chats(soak: Soak, database: rest.Database) -> list[str]:
 
 async def judge_the_pace(soak: Soak, database: rest.Database) -> list[str]:
     """Report if the failures of some turns have delayed the others."""
-    times = await rest.answer_times_s(database)
-    typical_s, late_s = median(times), times[int(0.95 * len(times))]
-    told = f"p50 {typical_s:.2f} s, p95 {late_s:.2f} s, max {times[-1]:.2f} s"
+    took = await rest.answer_times_s(database)
+    typical_s, late_s = median(took), took[int(0.95 * len(took))]
+    told = f"p50 {typical_s:.2f} s, p95 {late_s:.2f} s, max {took[-1]:.2f} s"
     soak.note("turns over after", told)
+    for part, spent in (await where_time_goes(database)).items():
+        soak.note(f"  {part}", spent)
     return [f"half of the turns took longer than {TYPICAL_S:g} s: {told}"] * (typical_s > TYPICAL_S)
 
 
