@@ -4,6 +4,7 @@ from typing import Final
 
 from tests.mutants.mutant import Mutant
 
+CULPRITS_FOUND: Final = "tests/sim/test_culprits_found.py"
 STORE_ACCESS: Final = "tests/contract/test_store_access.py"
 STORE_AMENDING: Final = "tests/contract/test_store_amending.py"
 STORE_BUDGETS: Final = "tests/contract/test_store_budgets.py"
@@ -1084,6 +1085,38 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         new="f.seq < 0",
         killed_by=(
             f"{STORE_NOTICES}::test_a_list_that_is_posted_again_stands_once_as_it_is_now[sqlite]",
+        ),
+    ),
+    Mutant(
+        name="all_on_trial_given_up",
+        promise="P7",
+        bug="If the node dies while several suspects are on trial together, all are given up.",
+        file="store/operations/turns/recovery.py",
+        symbol="_is_spared",
+        old="return len(trial) > 1",
+        new="return False",
+        killed_by=(f"{CULPRITS_FOUND}::test_those_on_trial_together_are_judged_together[200]",),
+    ),
+    Mutant(
+        name="trial_ended_in_halves",
+        promise="P7",
+        bug="The last suspect whose attempt is ended seems to have been on trial alone.",
+        file="store/operations/turns/recovery.py",
+        symbol="reap",
+        old="orphans += [each.orphan for each in trial if each.turn not in found]",
+        new="pass",
+        killed_by=(f"{CULPRITS_FOUND}::test_those_on_trial_together_are_judged_together[13]",),
+    ),
+    Mutant(
+        name="one_suspect_after_the_other",
+        promise="P24",
+        bug="After two crashes for no reason, a hundred turns go on one after the other.",
+        file="domain/turn/recovery.py",
+        symbol="trial_size",
+        old="return max(min(in_time, len(level) // 2, most), 1)",
+        new="return max(min(in_time, len(level) // 2, most), 1) // 99 + 1",
+        killed_by=(
+            f"{CULPRITS_FOUND}::test_two_crashes_for_no_reason_delay_a_hundred_turns_little",
         ),
     ),
     Mutant(

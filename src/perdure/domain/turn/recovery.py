@@ -8,7 +8,7 @@ written with the first thing that the model says. So the model acknowledges each
 import hashlib
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -41,9 +41,17 @@ DROP: Final = "drop"
 # How often a node writes that it lives while turns run there. So a node that died, and the turns
 # that ran there with it, ended at most this long after its last sign of life.
 HEARTBEAT_MS: Final = 500
-# A turn that ran when the node crashed may be the cause. It runs alone until it has lived longer
-# than in any attempt before, but for no longer than this.
+# A session that was interrupted so often is a suspect: its turn may be the cause of the crashes.
+SUSPECT_FROM: Final = 2
+# A suspect is on trial until it has lived longer than in any attempt before, but for no longer than
+# this. The next suspects wait until then.
 ALONE_MS: Final = 60_000
+# All suspects have begun within about this time, even if there are many: then several of them are
+# on trial together.
+_TRIALS_MS: Final = 10_000
+# How many suspects may be on trial together at first. With each crash it is half as many, down to
+# one.
+_TOGETHER_MAX: Final = 64
 
 
 class Resume(StrEnum):
@@ -93,6 +101,28 @@ def alone_until(attempt_at: int, longest_ms: int) -> int:
     """Return the last instant at which a suspect whose attempt began at `attempt_at` must run
     alone."""
     return attempt_at + min(longest_ms, ALONE_MS)
+
+
+class Suspect(NamedTuple):
+    """Describes a suspect that waits: how often its session was interrupted since its last answer,
+    and the longest time that an attempt of its turn has lived."""
+
+    strikes: int
+    longest_ms: int
+
+
+def trial_size(suspects: Sequence[Suspect]) -> int:
+    """Return how many of these suspects go on trial together, from the first of them. Those with
+    the fewest interruptions come first.
+
+    Whoever is on trial alone when the node dies is given up. Of several, nobody is: they are tried
+    again after the others, at most half as many together, so that in the end the cause is alone.
+    It takes one crash for each halving, so they are only as many as lets all begin in time."""
+    least = suspects[0].strikes
+    level = [each for each in suspects if each.strikes == least]
+    in_time = sum(min(each.longest_ms, ALONE_MS) for each in level) // _TRIALS_MS + 1
+    most = _TOGETHER_MAX >> min(least - SUSPECT_FROM, 62)
+    return max(min(in_time, len(level) // 2, most), 1)
 
 
 def died_at(alive_at: int, found_at: int) -> int:

@@ -22,14 +22,17 @@ from perdure.domain.turn.recovery import (
     ALONE_MS,
     CONTINUE,
     DROP,
+    SUSPECT_FROM,
     Fate,
     Policy,
     Resume,
+    Suspect,
     alone_until,
     died_at,
     fate,
     question_text,
     tail_key,
+    trial_size,
 )
 from perdure.domain.turn.spent import NOTHING_SPENT, Spent
 from perdure.domain.turn.turn import AT_WORK, State
@@ -70,23 +73,34 @@ _ORPHANS = f"""
       AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = t.node_id AND n.left_at IS NULL
                       AND n.lease_until > {{now_ms}})
     ORDER BY t.attempt_at LIMIT $2"""
-# Finds for each node when its newest suspect began. When that one was let in, the older ones had
+# Finds the suspects that run, with the instant at which each was put back in line: those that were
+# put back together are on trial together. When the newest of a node was let in, the older ones had
 # already lived longer than in any attempt before.
-_LAST_SUSPECTS = f"""
-    SELECT t.node_id, MAX(t.attempt_at) FROM turns t JOIN sessions s ON s.id = t.session_id
-    WHERE {_RUNS} AND t.attempts > 1 AND s.strikes >= 2
-    GROUP BY t.node_id"""
+_SUSPECTS_RUNNING = f"""
+    SELECT t.id, t.node_id, t.attempt_at,
+           (SELECT j.at FROM journal j WHERE j.turn_id = t.id AND j.kind = 'turn_requeued'
+            ORDER BY j.seq DESC LIMIT 1)
+    FROM turns t JOIN sessions s ON s.id = t.session_id
+    WHERE {_RUNS} AND t.attempts > 1 AND s.strikes >= {SUSPECT_FROM}"""
 # Finds the turns that this node runs according to the rows.
 _OWNED = f"SELECT t.id FROM turns t WHERE t.node_id = $1 AND {_RUNS}"
 # Finds when a turn's node was last alive.
 _LAST_BEAT = """
     SELECT n.beat_at FROM turns t JOIN nodes n ON n.id = t.node_id WHERE t.id = $1"""
-# Finds interrupted turns that continue by themselves, either of suspect sessions or of others.
+# A condition: the interrupted turn continues by itself.
+_GOES_ON = f"""
+    t.state = '{State.INTERRUPTED}'
+      AND (t.kind <> '{_PERSONAL}' OR (t.alive_at >= $1 AND $2 = 1))"""
+# Finds interrupted turns that continue by themselves, except suspects.
 _INTERRUPTED = f"""
     SELECT t.id FROM turns t JOIN sessions s ON s.id = t.session_id
-    WHERE t.state = '{State.INTERRUPTED}' AND s.strikes {{suspects}} 2
-      AND (t.kind <> '{_PERSONAL}' OR (t.alive_at >= $1 AND $2 = 1))
+    WHERE {_GOES_ON} AND s.strikes < {SUSPECT_FROM}
     ORDER BY t.queued_at LIMIT $3"""
+# Finds suspects that wait, those with the fewest interruptions first.
+_WAITING_SUSPECTS = f"""
+    SELECT t.id, s.strikes, t.longest_ms FROM turns t JOIN sessions s ON s.id = t.session_id
+    WHERE {_GOES_ON} AND s.strikes >= {SUSPECT_FROM}
+    ORDER BY s.strikes, t.queued_at LIMIT $3"""
 # A condition: somebody has written since. A message waits behind turn `t`, or was sent to it and
 # never taken.
 _FOLLOWED = f"""
@@ -126,7 +140,7 @@ _BEGAN_NOW = f"""
 _SUSPECTS_AT_WORK = f"""
     SELECT t.state, t.attempt_at, t.longest_ms FROM turns t JOIN sessions s ON s.id = t.session_id
     WHERE t.outcome IS NULL AND t.state IN {sql_list((State.QUEUED, State.RUNNING))}
-      AND t.attempts > 0 AND s.strikes >= 2
+      AND t.attempts > 0 AND s.strikes >= {SUSPECT_FROM}
       AND (t.state = '{State.QUEUED}' OR t.attempt_at >= $1)"""
 # Records that the people of an interrupted turn were asked.
 _ASKED = "UPDATE turns SET asked_at = $1 WHERE id = $2"
@@ -149,12 +163,24 @@ class _Orphan(NamedTuple):
     attempt_at: int
 
 
-class _LastSuspect(NamedTuple):
+class _RunningSuspect(NamedTuple):
+    turn: TurnId
     node: NodeId
-    began_at: int
+    attempt_at: int
+    requeued_at: int | None
+
+    @property
+    def orphan(self) -> _Orphan:
+        return _Orphan(self.turn, self.node, self.attempt_at)
 
 
-class _Suspect(NamedTuple):
+class _WaitingSuspect(NamedTuple):
+    turn: TurnId
+    strikes: int
+    longest_ms: int
+
+
+class _SuspectAtWork(NamedTuple):
     state: str
     attempt_at: int
     longest_ms: int
@@ -198,24 +224,44 @@ def interrupt(lease: TurnLease, cut: Cut, stamp: Stamp, *, attempts_max: int) ->
 
 
 def reap(dialect: Dialect, stamp: Stamp, *, attempts_max: int, limit: int) -> Op[list[Recorded]]:
-    """End the attempts of running turns whose node is gone. A turn that began before the dead
-    node's newest suspect is not given up now: that suspect was let in only after the others had
-    proved themselves, so it is the more likely cause.
+    """End the attempts of running turns whose node is gone. Of the suspects, only one that was on
+    trial alone is given up. A turn that began before the dead node's newest suspects is not given
+    up either: they were let in only after the others had proved themselves, so the cause is more
+    likely among them.
 
     This node's own turns are left alone, even if its lease has run out just now: their runners
     still work here. The next heartbeat finds that the lease is lost and ends them, and `reclaim`
     puts back what no other node has taken."""
     yield from nodes.shorten_leases(dialect)
     orphans = yield from many(_Orphan, _ORPHANS.format(now_ms=dialect.now_ms), stamp.node, limit)
-    suspects = yield from many(_LastSuspect, _LAST_SUSPECTS)
-    last_began = {each.node: each.began_at for each in suspects}
+    suspects = yield from many(_RunningSuspect, _SUSPECTS_RUNNING)
+    trials = {node: _on_trial(node, suspects) for node in {orphan.node for orphan in orphans}}
+    # Those who were on trial together are judged together: later nobody knows that they were.
+    found = {orphan.turn for orphan in orphans}
+    for trial in trials.values():
+        if any(each.turn in found for each in trial):
+            orphans += [each.orphan for each in trial if each.turn not in found]
     recorded: list[Recorded] = []
     for orphan in orphans:
         yield from lock_conversation(orphan.turn)
-        has_proved_itself = orphan.attempt_at < last_began.get(orphan.node, 0)
-        limit_now = NO_LIMIT if has_proved_itself else attempts_max
+        limit_now = NO_LIMIT if _is_spared(orphan, trials[orphan.node]) else attempts_max
         recorded += yield from _interrupt(orphan.turn, CRASHED, stamp, limit_now)
     return recorded
+
+
+def _on_trial(node: NodeId, suspects: Sequence[_RunningSuspect]) -> list[_RunningSuspect]:
+    """Return the suspects that were on trial on a node: its newest, put back in line together."""
+    there = [each for each in suspects if each.node == node]
+    newest = max(there, key=lambda each: each.attempt_at, default=None)
+    return [each for each in there if newest and each.requeued_at == newest.requeued_at]
+
+
+def _is_spared(orphan: _Orphan, trial: Sequence[_RunningSuspect]) -> bool:
+    """Tell whether a turn is not given up although its node died, because suspects on trial there
+    are more likely the cause, or as likely."""
+    if any(each.turn == orphan.turn for each in trial):
+        return len(trial) > 1
+    return any(orphan.attempt_at < each.attempt_at for each in trial)
 
 
 def reclaim(stamp: Stamp, *, known: Sequence[TurnId], attempts_max: int) -> Op[list[Recorded]]:
@@ -284,18 +330,19 @@ def _last_alive(turn: TurnId, so_far: Sequence[Recorded]) -> Op[int]:
 
 def resume(policy: Policy, stamp: Stamp, *, limit: int) -> Op[Resumed]:
     """Apply the policy to interrupted turns. They are chosen by their own state, never by recent
-    activity. Sessions that crashed before are suspects: they go last, and each alone until it
-    has lived longer than in any attempt before, so that a turn which kills the process is found
-    alone."""
+    activity. Sessions that crashed before are suspects: they go last, alone or a few together,
+    and the next ones wait until these have lived longer than in any attempt before. So a turn which
+    kills the process is found."""
     oldest = stamp.at - policy.freshness_ms if policy.freshness_ms else 0
     goes_on = int(policy.resume is Resume.CONTINUE)
-    found = yield from _interrupted("<", oldest, goes_on, limit)
-    suspects = yield from _interrupted(">=", oldest, goes_on, 2)
+    found = yield from many(TurnId, _INTERRUPTED, oldest, goes_on, limit)
+    suspects = yield from many(_WaitingSuspect, _WAITING_SUSPECTS, oldest, goes_on, limit)
     look_again_ms = None
     if not found and suspects:
         is_free, look_again_ms = yield from _may_next_begin(stamp)
         if is_free:
-            found, suspects = suspects[:1], suspects[1:]
+            count = trial_size([Suspect(each.strikes, each.longest_ms) for each in suspects])
+            found, suspects = [each.turn for each in suspects[:count]], suspects[count:]
     found += yield from many(TurnId, _OVERTAKEN, oldest, goes_on, limit)
     if policy.resume is Resume.ASK:
         found += yield from many(TurnId, _TO_ASK, oldest, limit)
@@ -307,20 +354,13 @@ def resume(policy: Policy, stamp: Stamp, *, limit: int) -> Op[Resumed]:
     return Resumed(recorded=recorded, is_holding_back=bool(suspects), look_again_ms=look_again_ms)
 
 
-def _interrupted(suspects: str, oldest: int, goes_on: int, limit: int) -> Op[list[TurnId]]:
-    """Find interrupted turns that continue by themselves. `suspects` is the SQL operator that
-    compares a session's strikes with 2, from where on it is a suspect."""
-    sql = _INTERRUPTED.format(suspects=suspects)
-    return (yield from many(TurnId, sql, oldest, goes_on, limit))
-
-
 def _may_next_begin(stamp: Stamp) -> Op[tuple[bool, int | None]]:
-    """Tell whether the next suspect may begin. If not, also return when to look again, or None if
+    """Tell whether the next suspects may begin. If not, also return when to look again, or None if
     that is unknown because a suspect still waits to be claimed."""
     # If the clock was set back, nobody waits longer than before, and suspects that begin now begin
     # after these, which `reap` relies on.
     yield from run(_BEGAN_NOW, stamp.at, stamp.at + TOLERANCE_MS)
-    at_work = yield from many(_Suspect, _SUSPECTS_AT_WORK, stamp.at - ALONE_MS)
+    at_work = yield from many(_SuspectAtWork, _SUSPECTS_AT_WORK, stamp.at - ALONE_MS)
     if any(each.state == State.QUEUED for each in at_work):
         return False, None
     until = max((alone_until(each.attempt_at, each.longest_ms) for each in at_work), default=-1)
