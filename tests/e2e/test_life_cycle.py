@@ -555,3 +555,34 @@ async def test_perdure_stop_says_what_goes_on_at_the_next_start(start: Start) ->
         "1 turn did not finish and goes on at the next start",
         "stopped",
     ]
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 0), ("SIGHUP", 3)])
+async def test_a_signal_while_the_program_is_still_loading_is_heeded(
+    tmp_path: Path, name: str, code: int
+) -> None:
+    # The signal comes in the middle of an import, and the import ends the process with 3.
+    program = (
+        "import os, signal, sys\n"
+        "class Loading:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'aiohttp':\n"
+        f"            os.kill(os.getpid(), signal.{name})\n"
+        "            os._exit(3)\n"
+        "from perdure.cli.main import main\n"
+        "sys.meta_path.insert(0, Loading())\n"
+        f"sys.argv = ['perdure', '--home', {str(tmp_path / 'home')!r}, 'serve', '--port', '0']\n"
+        "main()\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        program,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    told = await process.communicate()
+
+    assert process.returncode == code
+    assert told == (b"", b"")
+    assert not (tmp_path / "home").exists()

@@ -25,7 +25,18 @@ def _ask(
     ask(arguments.home, is_json=arguments.json, verb=verb)
 
 
+def _heed_signals() -> None:
+    """End the start cleanly at SIGTERM, and go on at SIGHUP, until the node handles its signals
+    (`app/life/signals.py`). Loading the program takes a while, and nothing is open meanwhile."""
+    import os
+    import signal
+
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
 def serve(arguments: Arguments) -> NoReturn:
+    _heed_signals()
     from perdure.app.light_start import collect_rarely, import_aiohttp, import_structlog
 
     collect_rarely()
