@@ -100,7 +100,8 @@ class AgentRest:
         """Decide whether the agent is away for everybody: it is if nothing answers at its address,
         or if it fails for several searches and answers none. A few requests that make their server
         fail each time must not make the others wait."""
-        self._struck.add(order)
+        if not self._is_away:
+            self._struck.add(order)
         if stopped.reason is StopReason.PROVIDER_UNREACHABLE:
             self._unreachable_at = self._clock.monotonic_s()
         most = max(_SURE, _SURE_SHARE * self._asked)
