@@ -55,6 +55,8 @@ class Services(OperatorServices, frozen=True, kw_only=True):
     # By the adapter's name.
     hooks: Mapping[str, Hook] = MappingProxyType({})
     operators_hooks: Hooks = NoHooks()
+    # What keeps the instructions for the start from running, or nothing.
+    boot_problem: Callable[[], str] = str
     # Networks of trusted proxies, and host names that are ours.
     proxies: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()

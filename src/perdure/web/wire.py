@@ -247,6 +247,8 @@ class StatusOut(msgspec.Struct):
     programs: list[AgentStanding] = []
     # How often hooks have failed since the start, for operators.
     hooks: HookFailures = HookFailures()
+    # What keeps BOOT.md from running, for operators.
+    boot: str = ""
 
 
 class ParkedOut(msgspec.Struct):

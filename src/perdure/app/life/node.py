@@ -204,6 +204,7 @@ def _services(
         tool_servers=dependencies.servers,
         hooks=parts.receivers.hooks(),
         operators_hooks=dependencies.hooks,
+        boot_problem=lambda: parts.boot.problem,
         forms=address_forms(config.adapters),
         access=store.access,
         places=store.places,

@@ -1,5 +1,6 @@
 """Makes what runs jobs, from the configuration."""
 
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from perdure.app.config.values import (
     Config,
 )
 from perdure.app.schedule.time_zones import time_zone
+from perdure.domain.schedule.boot import BOOT_BYTES_MAX, BOOT_FILE, BootFile, boot_file
 from perdure.domain.schedule.checklist import CHECKLIST_MAX
 from perdure.domain.schedule.jobs import ScheduleTerms
 from perdure.engine.foundation.wakes import Bus
@@ -27,9 +29,10 @@ JOBS_POLL_S: Final = 5.0
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the settings of jobs. `checklist` reads what a heartbeat goes through, every
-    `heartbeat_s`."""
+    `heartbeat_s`, and `boot` reads the instructions for the start."""
 
     jobs_max: int = 100
+    boot: Callable[[], BootFile] = BootFile
     checklist: Callable[[], str] = str
     heartbeat_s: int = 0
 
@@ -38,6 +41,7 @@ def job_settings(settings: Config, home: Path) -> JobSettings:
     """Return the settings of jobs."""
     return JobSettings(
         jobs_max=settings.schedule.jobs_per_person,
+        boot=partial(boot_in, home),
         checklist=partial(checklist_in, home),
         heartbeat_s=int(settings.schedule.heartbeat_s),
     )
@@ -62,6 +66,23 @@ def checklist_in(home: Path) -> str:
             return file.read(CHECKLIST_MAX)
     except OSError:
         return ""
+
+
+def boot_in(home: Path) -> BootFile:
+    """Return the instructions for the start, from a home."""
+    path = home / BOOT_FILE
+    try:
+        # Looked at first: to open a pipe would wait for ever.
+        if not stat.S_ISREG(path.stat().st_mode):
+            return BootFile(problem=f"{path} is not a file; remove it")
+        with path.open("rb") as file:
+            return boot_file(file.read(BOOT_BYTES_MAX + 1))
+    except FileNotFoundError:
+        return BootFile()
+    except OSError as error:
+        return BootFile(
+            problem=f"{path} cannot be read ({error.strerror}); make it readable or remove it"
+        )
 
 
 def terms_of(

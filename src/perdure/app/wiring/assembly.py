@@ -42,6 +42,7 @@ from perdure.engine.node.sweeping import Sweeper
 from perdure.engine.people.admission import Admission, Review
 from perdure.engine.people.alarm import Alarm
 from perdure.engine.people.quotas import RequestGate
+from perdure.engine.schedule.boot import BootRun
 from perdure.engine.schedule.pump import SchedulePump
 from perdure.engine.turns.agent_files import AgentFiles
 from perdure.engine.turns.errands import Afterwards
@@ -111,6 +112,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     turns: TurnPump
     outbox: OutboxPump
     schedule: SchedulePump
+    boot: BootRun
     fetching: FetchPump
     reaper: Reaper
     review: Review
@@ -161,6 +163,16 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         bus=common.bus,
         is_shared=dependencies.is_shared,
     )
+    boot = BootRun(
+        store.schedule,
+        common.feed,
+        read=dependencies.jobs.boot,
+        terms=schedule.terms,
+        policy=dependencies.limits.recovery,
+        clock=dependencies.clock,
+        bus=common.bus,
+        is_shared=dependencies.is_shared,
+    )
     hooks = _hooks(dependencies, common)
     gateway = _gateway(
         dependencies,
@@ -171,6 +183,7 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         previews=previews,
         fetching=fetching,
         schedule=schedule,
+        boot=boot,
         hooks=hooks,
     )
     return NodeParts(
@@ -178,6 +191,7 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         turns=turns,
         outbox=outbox,
         schedule=schedule,
+        boot=boot,
         fetching=fetching,
         reaper=reaper,
         review=review,
@@ -272,6 +286,7 @@ def _gateway(  # noqa: PLR0913 - the parts of a node
     previews: Previews,
     fetching: FetchPump,
     schedule: SchedulePump,
+    boot: BootRun,
     hooks: HookPump,
 ) -> Gateway:
     store = dependencies.store
@@ -287,6 +302,7 @@ def _gateway(  # noqa: PLR0913 - the parts of a node
             "prompt windows": common.windows,
             "memory": common.trim,
             "schedule": schedule,
+            "boot": boot,
             "hooks": hooks,
             "deadlines": Deadlines(
                 store.questions,

@@ -66,6 +66,8 @@ def _show(target: CommandTarget, url: str, found: wire.StatusOut) -> None:
         print(f"  {clean(line)}")
     if found.hooks.count:
         print(f"  {_hooks(found.hooks)}")
+    if found.boot:
+        print(f"  boot    {clean(found.boot)}")
 
 
 def _silence(target: CommandTarget, pid: int | None, trouble: str) -> dict[str, object]:

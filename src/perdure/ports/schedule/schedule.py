@@ -8,7 +8,9 @@ import msgspec
 from perdure.domain.ids import ConversationId, JobId, PrincipalId, TurnId
 from perdure.domain.journal.events import NO_TRAITS, Recorded, SenderTraits
 from perdure.domain.people.sharing import FairShares
+from perdure.domain.schedule.boot import BootState
 from perdure.domain.schedule.jobs import JobChange, JobView, NewJob, RunView, ScheduleTerms
+from perdure.domain.turn.recovery import Policy
 from perdure.ports.records.history import Page
 
 
@@ -35,6 +37,15 @@ class Fired(msgspec.Struct, frozen=True, kw_only=True):
 
     turn: TurnId | None = None
     ended: tuple[TurnId, ...] = ()
+    recorded: tuple[Recorded, ...] = ()
+
+
+class Booted(msgspec.Struct, frozen=True, kw_only=True):
+    """Says what became of the instructions for the start: the turn that runs them, and what was
+    appended."""
+
+    state: BootState
+    turn: TurnId | None = None
     recorded: tuple[Recorded, ...] = ()
 
 
@@ -108,6 +119,11 @@ class Schedule(Protocol):
     async def keep_heartbeat(self, every_s: int) -> None:
         """See to it that there is a heartbeat of this interval, in the home conversation of the
         operator; with 0, that there is none. Does nothing while no operator has a home."""
+
+    async def boot(self, text: str, terms: ScheduleTerms, policy: Policy) -> Booted:
+        """Run the instructions for the start in the operator's home conversation, unless a run is
+        under way or was over within the last ten minutes, or an interrupted turn there goes on
+        first. `policy` says which turns go on. Raises `Conflict` if the home's platform is gone."""
 
     async def mend_clock(self) -> int:
         """Look for jobs that a wrong clock has moved far into the future, and let them go on from

@@ -90,6 +90,9 @@ class _EngineParts(Protocol):
     def schedule(self) -> Pump: ...
 
     @property
+    def boot(self) -> Pump: ...
+
+    @property
     def fetching(self) -> Pump: ...
 
     @property

@@ -40,6 +40,7 @@ async def status(services: Services, by: Principal) -> wire.StatusOut:
         if by.is_operator
         else [],
         hooks=services.operators_hooks.failures if by.is_operator else HookFailures(),
+        boot=services.boot_problem() if by.is_operator else "",
     )
 
 

@@ -18,6 +18,20 @@ _HOMES = """
     FROM principals p JOIN conversations c ON c.id = p.home_conversation_id
     LEFT JOIN conversations l ON l.id = c.linked_id
     WHERE p.role = 'operator' ORDER BY c.id LIMIT 10"""
+# Finds the first operator who has chosen a home conversation, and the conversation that it continues
+# if it is linked to one.
+_FIRST_HOME = """
+    SELECT p.id, COALESCE(c.linked_id, c.id)
+    FROM principals p JOIN conversations c ON c.id = p.home_conversation_id
+    WHERE p.role = 'operator' ORDER BY p.created_at, p.id LIMIT 1"""
+
+
+class FirstHome(NamedTuple):
+    """Holds an operator, and the conversation in which they are told what the node does by
+    itself."""
+
+    principal: PrincipalId
+    conversation: ConversationId
 
 
 class Home(NamedTuple):
@@ -30,6 +44,12 @@ class Home(NamedTuple):
 def is_operator(principal: PrincipalId) -> Op[bool]:
     """Tell whether this person is an operator."""
     return (yield from one(str, _ROLE, principal)) == "operator"
+
+
+def first_home() -> Op[FirstHome | None]:
+    """Return the home conversation in which the node works by itself, or None if no operator has
+    chosen one."""
+    return (yield from one(FirstHome, _FIRST_HOME))
 
 
 def homes() -> Op[list[Home]]:

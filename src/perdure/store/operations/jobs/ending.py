@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from perdure.domain.ids import TurnId
+from perdure.domain.ids import JobId, TurnId
 from perdure.domain.journal.events import TurnSettled
 from perdure.domain.outcomes import Outcome
 from perdure.domain.people.access import is_access_ended
@@ -22,6 +22,12 @@ class JobAfter(NamedTuple):
 
     job: Job
     is_paused_now: bool
+
+
+def job_of(turn: TurnId) -> Op[JobId | None]:
+    """Return the job that a turn is a run of, or None."""
+    key = yield from run_rows.of_turn(turn)
+    return key.job if key else None
 
 
 def name_of(turn: TurnId) -> Op[str]:

@@ -26,6 +26,10 @@ _SKIP_ALL = f"""
     WHERE job_id = $2 AND state = '{RunState.CLAIMED}'"""
 # Finds the run of a job that is not over.
 _AT_WORK = f"SELECT turn_id FROM runs WHERE job_id = $1 AND state = '{RunState.QUEUED}'"
+# Finds a run of a job that was over between two instants or, if it is not over, has begun then.
+_RAN_BETWEEN: Final = """
+    SELECT 1 FROM runs WHERE job_id = $1 AND turn_id IS NOT NULL
+      AND COALESCE(settled_at, at) > $2 AND COALESCE(settled_at, at) < $3 LIMIT 1"""
 # Finds the occurrences of a job that wait.
 _WAITING = (
     f"SELECT due_at FROM runs WHERE job_id = $1 AND state = '{RunState.CLAIMED}' ORDER BY due_at"
@@ -92,6 +96,11 @@ def skip_waiting(job: JobId, why: str) -> Op[None]:
 def at_work(job: JobId) -> Op[TurnId | None]:
     """Return the turn of the run that is not over, or None."""
     return (yield from one(TurnId, _AT_WORK, job))
+
+
+def has_run_near(job: JobId, *, at: int, within_ms: int) -> Op[bool]:
+    """Tell whether a job has run close to an instant, before it or, by a wrong clock, after it."""
+    return (yield from exists(_RAN_BETWEEN, job, at - within_ms, at + within_ms))
 
 
 def waiting(job: JobId) -> Op[list[int]]:

@@ -1,28 +1,21 @@
 """Keeps the heartbeat that the configuration asks for: one job, in the home conversation of the
 operator. It is a job like any other, whose checklist is read when it is due."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from perdure.domain.ids import ConversationId, JobId, PrincipalId
+from perdure.domain.ids import JobId
 from perdure.domain.schedule.jobs import Job, JobKind, JobPolicy, JobState
 from perdure.domain.schedule.policy import next_after
 from perdure.domain.schedule.recurrence import Every, Timing
+from perdure.store.operations.delivery import operators
+from perdure.store.operations.delivery.operators import FirstHome
 from perdure.store.operations.jobs import job_rows
 from perdure.store.operations.turn_context import Stamp
-from perdure.store.statement import Op, one
+from perdure.store.statement import Op
 
 HEARTBEAT: Final = JobId("job_heartbeat")
-# Finds the first operator who has chosen a home conversation.
-_HOME = """
-    SELECT id, home_conversation_id FROM principals
-    WHERE role = 'operator' AND home_conversation_id IS NOT NULL ORDER BY created_at, id LIMIT 1"""
-
-
-class _Home(NamedTuple):
-    principal: PrincipalId
-    conversation: ConversationId
 
 
 def is_kept(every_s: int) -> Op[bool]:
@@ -30,11 +23,11 @@ def is_kept(every_s: int) -> Op[bool]:
     job = yield from job_rows.find(HEARTBEAT)
     if not every_s:
         return job is None or job.state is JobState.REMOVED
-    home = yield from one(_Home, _HOME)
+    home = yield from operators.first_home()
     return home is None or (job is not None and _fits(job, home, every_s))
 
 
-def _fits(job: Job, home: _Home, every_s: int) -> bool:
+def _fits(job: Job, home: FirstHome, every_s: int) -> bool:
     is_there = (job.principal, job.conversation) == home
     return is_there and job.timing.rule == Every(every_s) and job.state is not JobState.REMOVED
 
@@ -42,7 +35,7 @@ def _fits(job: Job, home: _Home, every_s: int) -> bool:
 def keep(every_s: int, stamp: Stamp) -> Op[None]:
     """Make or change or remove the heartbeat."""
     job = yield from job_rows.lock(HEARTBEAT)
-    home = yield from one(_Home, _HOME)
+    home = yield from operators.first_home()
     if not every_s or home is None:
         if job is not None and not every_s:
             gone = msgspec.structs.replace(job, next_at=None, fire_at=None)

@@ -29,6 +29,7 @@ from perdure.domain.journal.transcript import reply_text
 from perdure.domain.kinds import UNASKED, TurnKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.people.access import is_access_ended
+from perdure.domain.schedule.boot import BOOT
 from perdure.domain.turn.endings import SILENT, Audience, visible_reason
 from perdure.domain.turn.errands import clean_title
 from perdure.store.operations import journal, stickers
@@ -239,7 +240,11 @@ def _scheduled(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
     is_quiet = back.is_done and (not said or is_silent(back.text))
     if back.is_done and not is_quiet:
         live, recorded = yield from live_session(back.conversation, stamp, by=back.principal)
-        brought = yield from bring(live, _result(back, said), stamp)
+        answer = _result(back, said)
+        if (yield from ending.job_of(back.turn)) == BOOT:
+            # Nobody has asked in the conversation, so its history holds the answer alone.
+            answer = msgspec.structs.replace(answer, kind=TurnKind.SENT, text="", attachments=())
+        brought = yield from bring(live, answer, stamp)
         queued = brought[0].event
         assert isinstance(queued, TurnQueued)
         result = queued.turn

@@ -6,11 +6,12 @@ from functools import partial
 from perdure.domain.ids import ConversationId, JobId, NodeId, PrincipalId
 from perdure.domain.people.sharing import FairShares
 from perdure.domain.schedule.jobs import JobChange, JobView, NewJob, RunView, ScheduleTerms
+from perdure.domain.turn.recovery import Policy
 from perdure.ports.records.history import Page
-from perdure.ports.schedule.schedule import DueJob, Fired, JobOwner
+from perdure.ports.schedule.schedule import Booted, DueJob, Fired, JobOwner
 from perdure.store.drivers.driver import Driver
 from perdure.store.mint import Mint
-from perdure.store.operations.schedule import firing, heartbeat, keeping, listing, mending
+from perdure.store.operations.schedule import boot, firing, heartbeat, keeping, listing, mending
 
 
 class StoredSchedule:
@@ -92,6 +93,10 @@ class StoredSchedule:
             return
         stamp = self._mint.stamp(self._node)
         await self._driver.write(partial(heartbeat.keep, every_s, stamp))
+
+    async def boot(self, text: str, terms: ScheduleTerms, policy: Policy) -> Booted:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(boot.begin, text, terms, policy, stamp))
 
     async def mend_clock(self) -> int:
         return await self._driver.write(partial(mending.mend, self._mint.stamp(self._node)))
