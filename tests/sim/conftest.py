@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from perdure.app.reading.file_reading import FileReader
+from perdure.app.schedule.making import JobSettings
 from perdure.app.wiring.assembly import NodeDependencies, compose_node
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.hooks.occasions import HookCall, Occasion
 from perdure.domain.ids import SessionId
 from perdure.domain.people.access import EVERYBODY, AccessRules, Terms
+from perdure.domain.schedule.boot import BootFile
 from perdure.domain.turn.watching import Delta
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Backend, Roster
@@ -126,6 +128,7 @@ def surroundings(world: World, store: Store, tools: Tools, fuse: Fuse) -> NodeDe
         reader=InstantPictures(FileReader()),
         speaker=ParrotSpeaker(),
         hooks=FusedHooks(world.hooks, fuse),
+        jobs=JobSettings(boot=lambda: BootFile(text=world.boot)),
         terms=lambda _: Terms(rules=AccessRules(allow=frozenset({EVERYBODY}))),
     )
 

@@ -118,7 +118,8 @@ class World:
     `prompts_fetched` has the text of a prompt once for every time that it was fetched. `flown` is
     how an agent that stays in the middle of its answers has begun and gone on. `when_called` is
     done while a tool runs. `make_tools` makes other tools for each process than the usual ones.
-    `hooks` are told what happens, if an act lets the pump of hooks begin.
+    `hooks` are told what happens, if an act lets the pump of hooks begin. `boot` are the
+    instructions for the start, which run if an act lets them.
     `clickers` are those who press a button under each question that they see: who, and which one.
     """
 
@@ -142,6 +143,7 @@ class World:
         self.clickers: list[tuple[str, str]] = []
         self.commits = Commits()
         self.hooks: Hooks = NoHooks()
+        self.boot = ""
 
     def say(
         self,
