@@ -6,6 +6,7 @@ minutes, and the result of each was shown once, in the operator's home.
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
@@ -111,7 +112,7 @@ def broken(world: World, records: Sequence[SessionRecord], *, starts: int) -> li
         found.append(f"{len(runs)} runs, shown {shown(world)} times")
     if any(each.place != "home" for each in world.platform.visible if RESULT in each.text):
         found.append("it was said elsewhere")
-    for (_, over), (began, _) in zip(runs, runs[1:], strict=False):
+    for (_, over), (began, _) in pairwise(runs):
         if began - over < BOOT_AGAIN_MS:
             found.append(f"two runs {began - over} ms apart")
     return found

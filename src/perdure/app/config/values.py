@@ -312,6 +312,16 @@ class ScheduleConfig(Section, frozen=True, kw_only=True):
     heartbeat_s: Seconds = 0.0
 
 
+class NoticesConfig(Section, frozen=True, kw_only=True):
+    """Holds what the gateway tells people of itself: to the operators' homes that it ends and that
+    it is back, and to a conversation that its answer takes long, if nothing was shown for so long.
+    0 means never."""
+
+    stopping: bool = True
+    back: bool = True
+    still_at_work_s: Seconds = 60.0
+
+
 class Config(Section, frozen=True, kw_only=True):
     """Holds the whole file. `agents` keeps the file's order: the first is the default."""
 
@@ -334,6 +344,7 @@ class Config(Section, frozen=True, kw_only=True):
     budgets: BudgetsConfig = BudgetsConfig()
     quotas: QuotasConfig = QuotasConfig()
     schedule: ScheduleConfig = ScheduleConfig()
+    notices: NoticesConfig = NoticesConfig()
 
     @property
     def default_agent(self) -> str:

@@ -1,8 +1,7 @@
 """Builds the limits of a node from its configuration."""
 
-from perdure.app.config.values import (
-    Config,
-)
+from perdure.app.config.values import Config
+from perdure.domain.people.notices import NoticeTerms
 from perdure.domain.people.quotas import Quota
 from perdure.domain.prompt.bounds import Bounds
 from perdure.domain.turn.recovery import Policy, Resume
@@ -47,4 +46,9 @@ def limits_of(config: Config, *, turns_max: int) -> Limits:
         media_bytes=config.limits.media_bytes,
         fetch_wait_s=config.limits.fetch_wait_s,
         answer_wait_ms=int(config.tools.answer_wait_s * 1000),
+        notices=NoticeTerms(
+            stopping=config.notices.stopping,
+            back=config.notices.back,
+            still_at_work_s=config.notices.still_at_work_s,
+        ),
     )

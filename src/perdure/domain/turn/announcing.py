@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from perdure.domain.ids import SessionId
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Interruption, NodeRequest, Outcome
 from perdure.domain.turn.endings import Audience, visible_reason
@@ -26,10 +27,13 @@ _UNITS: Final = ((3_600_000, "an hour", "hours"), (60_000, "a minute", "minutes"
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what the node was asked for, and how long turns have to finish. An interruption after
-    that time counts towards the limit; with a time of 0 it does not."""
+    that time counts towards the limit; with a time of 0 it does not. `tells_homes`: the operators'
+    homes are told too, except the session `asked_in`, in which the restart was asked for."""
 
     asked: NodeRequest = NodeRequest.STOP
     timeout_s: float = 30
+    tells_homes: bool = False
+    asked_in: SessionId | None = None
 
 
 class UnderWay(msgspec.Struct, frozen=True, kw_only=True):

@@ -131,7 +131,7 @@ class Gateway:
             pass
         # Before the outbox pump: the waits that platforms named to an earlier process still hold.
         await self._outbox.recall()
-        self._feed.publish_recorded(await self._nodes.greet())
+        self._feed.publish_recorded(await self._nodes.greet(tells_homes=self._limits.notices.back))
         self._claiming = self._keep(self._turns.run, name="turn pump")
         self._keep(self._outbox.run, name="outbox pump")
         self._keep(self._fetching.run, name="fetch pump")
@@ -298,7 +298,7 @@ class Gateway:
             await self._previews.finish()
         self._outbox.stop()
         async with self.ending.last_step("the node's row"):
-            await self._nodes.leave(restart_session=self._restart_session)
+            await self._nodes.leave(restart_session=self._restart_session, asked=self._asked)
 
     async def _end_turns(self, *, until_s: float) -> None:
         """Wait for running turns, and park those that are left."""
@@ -306,8 +306,8 @@ class Gateway:
             # A claim may be under way: its turns are among those to wait for.
             async with self.ending.step("a claim", at_most_s=CLAIM_S):
                 await asyncio.wait({self._claiming})
-        if self._turns.running:
-            async with self.ending.step("a notice to active conversations", at_most_s=TELL_S):
+        if self._turns.running or self._limits.notices.stopping:
+            async with self.ending.step("a notice that the node ends", at_most_s=TELL_S):
                 await self._tell()
             self._turns.interrupt_waiting(self._planned, self._asked)
         reason = await self._wait_for_turns(until_s=until_s)
@@ -319,9 +319,15 @@ class Gateway:
         self.parked, self.unparked = self._turns.parked, self._turns.running
 
     async def _tell(self) -> None:
-        """Tell each conversation in which a turn runs what the drain means for its answer."""
+        """Tell each conversation in which a turn runs what the drain means for its answer, and the
+        operators' homes that the node ends."""
         timeout_s = 0 if self._hurry.is_set() else self._limits.drain_timeout_s
-        drain = Drain(asked=self._asked, timeout_s=timeout_s)
+        drain = Drain(
+            asked=self._asked,
+            timeout_s=timeout_s,
+            tells_homes=self._limits.notices.stopping,
+            asked_in=self._restart_session,
+        )
         told = await self._nodes.announce(self._limits.recovery, drain)
         self._feed.publish_recorded(told)
         self._bus.publish(Topic.OUTBOX)

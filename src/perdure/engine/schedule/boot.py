@@ -34,7 +34,7 @@ class BootRun:
     """Runs the instructions that `read` returns, at most once. `problem` says what keeps them from
     running, if an operator should know."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a run needs around it
         self,
         schedule: Schedule,
         feed: Feed,

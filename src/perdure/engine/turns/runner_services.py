@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from perdure.domain.people.notices import NoticeTerms
 from perdure.domain.people.quotas import NO_QUOTA, Quota
 from perdure.domain.prompt.bounds import Bounds
 from perdure.domain.turn.recovery import Policy
@@ -46,6 +47,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     media_bytes: int = 20_000_000
     fetch_wait_s: float = 60
     answer_wait_ms: int = 3_600_000
+    notices: NoticeTerms = NoticeTerms()
 
 
 class RunnerServices(msgspec.Struct, frozen=True, kw_only=True):

@@ -272,10 +272,18 @@ class Nodes(Protocol):
         The people of a turn that is left because it is too old are told once."""
 
     async def announce(self, policy: Policy, drain: Drain) -> list[Recorded]:
-        """Tell each conversation in which this node runs a turn what the drain means for it."""
+        """Tell each conversation in which this node runs a turn what the drain means for it and, if
+        the drain says so, the operators' homes that the node ends."""
 
-    async def greet(self) -> list[Recorded]:
-        """Tell the sessions that asked for a restart that it is done, once."""
+    async def greet(self, *, tells_homes: bool = False) -> list[Recorded]:
+        """Tell the sessions that asked for a restart that it is done, once; with `tells_homes` also
+        tell the operators' homes that the node is back."""
 
-    async def leave(self, *, restart_session: SessionId | None = None) -> None:
-        """Record that this node ends as planned, and which session has asked for a restart."""
+    async def leave(
+        self,
+        *,
+        restart_session: SessionId | None = None,
+        asked: NodeRequest = NodeRequest.STOP,
+    ) -> None:
+        """Record that this node ends as planned, what was asked for, and which session has asked
+        for a restart."""

@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 from perdure.domain.ids import NodeId, SessionId
 from perdure.domain.journal.events import Recorded
+from perdure.domain.outcomes import NodeRequest
 from perdure.domain.turn.recovery import BACK
 from perdure.domain.waits import TOLERANCE_MS
 from perdure.store.drivers.dialect import Dialect
+from perdure.store.operations.delivery import homes
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.people import overhearing
 from perdure.store.operations.turn_context import Stamp
@@ -46,7 +48,7 @@ _SHORTEN_LEASES = """
     UPDATE nodes SET lease_until = {now_ms} + $1
     WHERE left_at IS NULL AND lease_until > {now_ms} + $2"""
 # Ends the life of a node, and records which session asked for the restart.
-_LEAVE = "UPDATE nodes SET left_at = $1, restart_session_id = $2 WHERE id = $3"
+_LEAVE = "UPDATE nodes SET left_at = $1, restart_session_id = $2, left_for = $3 WHERE id = $4"
 # Finds sessions that wait to hear that a restart is done.
 _TO_GREET = """
     SELECT id, restart_session_id FROM nodes WHERE restart_session_id IS NOT NULL FOR UPDATE"""
@@ -122,17 +124,23 @@ def _filler() -> str:
     return "".join(each)
 
 
-def leave(node: NodeId, *, at: int, restart_session: SessionId | None) -> Op[None]:
-    """Record that this life ended as planned, and which session asked for the restart, if one
-    did."""
-    yield from run(_LEAVE, at, restart_session, node)
+def leave(
+    node: NodeId, *, at: int, restart_session: SessionId | None, asked: NodeRequest
+) -> Op[None]:
+    """Record that this life ended as planned, what was asked for, and which session asked for the
+    restart, if one did."""
+    yield from run(_LEAVE, at, restart_session, asked, node)
 
 
-def greet(stamp: Stamp) -> Op[list[Recorded]]:
-    """Tell the sessions that asked for a restart that it is done. The notice and the mark are one
-    transaction, so each session is told exactly once."""
+def greet(dialect: Dialect, stamp: Stamp, *, tells_homes: bool) -> Op[list[Recorded]]:
+    """Tell the sessions that asked for a restart that it is done and, with `tells_homes`, the
+    operators' homes. The notices and the marks are one transaction, so each is told once."""
     recorded: list[Recorded] = []
-    for each in (yield from many(_ToGreet, _TO_GREET)):
+    greeted = yield from many(_ToGreet, _TO_GREET)
+    for each in greeted:
         recorded += yield from notice(each.session, None, BACK, stamp)
         yield from run(_GREETED, each.node)
+    if tells_homes:
+        sessions = {each.session for each in greeted}
+        recorded += yield from homes.are_back(dialect, stamp, but=sessions)
     return recorded

@@ -367,6 +367,10 @@ class Life:
         self._fuse.is_killed = True
         raise SimulatedCrash("killed")
 
+    async def greet(self) -> None:
+        """Tell people that the gateway is back, as its start does."""
+        await patiently(partial(self._nodes.greet, tells_homes=True))
+
     async def drain(self) -> None:
         """Stop the gateway as a shutdown does: work is finished or parked."""
         await patiently(self.parts.gateway.drain)

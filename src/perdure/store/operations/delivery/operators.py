@@ -18,8 +18,8 @@ _HOMES = """
     FROM principals p JOIN conversations c ON c.id = p.home_conversation_id
     LEFT JOIN conversations l ON l.id = c.linked_id
     WHERE p.role = 'operator' ORDER BY c.id LIMIT 10"""
-# Finds the first operator who has chosen a home conversation, and the conversation that it continues
-# if it is linked to one.
+# Finds the first operator who has chosen a home conversation. A linked one stands for the one that
+# it continues.
 _FIRST_HOME = """
     SELECT p.id, COALESCE(c.linked_id, c.id)
     FROM principals p JOIN conversations c ON c.id = p.home_conversation_id
@@ -63,10 +63,15 @@ def tell(text: str, stamp: Stamp, *, but: ConversationId | None) -> Op[list[Reco
     for home in (yield from homes()):
         if home.conversation == but:
             continue
-        message = MessageId(stamp.mint("msg"))
-        posted = NoticePosted(message=message, text=text)
-        recorded += yield from journal.append(home.session, [posted], at=stamp.at)
-        yield from put_unless_read(
-            home.session, None, message, PartText(text), stamp, to=home.conversation
-        )
+        recorded += yield from post(home, MessageId(stamp.mint("msg")), text, stamp)
+    return recorded
+
+
+def post(home: Home, message: MessageId, text: str, stamp: Stamp) -> Op[list[Recorded]]:
+    """Post a notice with this id in a home conversation."""
+    posted = NoticePosted(message=message, text=text)
+    recorded = yield from journal.append(home.session, [posted], at=stamp.at)
+    yield from put_unless_read(
+        home.session, None, message, PartText(text), stamp, to=home.conversation
+    )
     return recorded

@@ -52,9 +52,7 @@ def begin(text: str, terms: ScheduleTerms, policy: Policy, stamp: Stamp) -> Op[B
         return Booted(state=state, recorded=tuple(opened))
     yield from _order(job, _job(text, home, stamp), stamp)
     fired = yield from firing.run_now(BOOT, terms, stamp, principal=None)
-    return Booted(
-        state=BootState.STARTED, turn=fired.turn, recorded=(*opened, *fired.recorded)
-    )
+    return Booted(state=BootState.STARTED, turn=fired.turn, recorded=(*opened, *fired.recorded))
 
 
 def _state(home: ConversationId, policy: Policy, stamp: Stamp) -> Op[BootState]:

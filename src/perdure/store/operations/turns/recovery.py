@@ -40,6 +40,7 @@ from perdure.domain.waits import TOLERANCE_MS
 from perdure.ports.turns.turns import Resumed, TurnLease
 from perdure.store.drivers.dialect import Dialect
 from perdure.store.operations import journal, nodes
+from perdure.store.operations.delivery import homes
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.people import spending
 from perdure.store.operations.questions import effects
@@ -435,13 +436,20 @@ def _last_cut(turn: TurnId) -> Op[Cut]:
 
 
 def announce(policy: Policy, drain: Drain, stamp: Stamp) -> Op[list[Recorded]]:
-    """Tell each conversation in which this node runs a turn what will happen to its answer."""
+    """Tell each conversation in which this node runs a turn what will happen to its answer. If the
+    drain says so, also tell the operators' homes that the node ends, unless they know it."""
     recorded: list[Recorded] = []
-    for each in (yield from many(_RunningHere, _RUNNING_HERE, stamp.node)):
+    running = yield from many(_RunningHere, _RUNNING_HERE, stamp.node)
+    for each in running:
         is_followed = bool(each.is_followed)
         under_way = UnderWay(
             kind=TurnKind(each.kind), strikes=each.strikes, is_followed=is_followed
         )
         text = shutdown_text(policy, drain, under_way)
         recorded += yield from notice(each.session, each.turn, text, stamp)
+    if drain.tells_homes:
+        know = {*(each.session for each in running), drain.asked_in}
+        recorded += yield from homes.end(
+            drain.asked, stamp, but=[session for session in know if session]
+        )
     return recorded

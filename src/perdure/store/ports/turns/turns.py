@@ -285,14 +285,22 @@ class StoredNodes:
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(partial(recovery.announce, policy, drain, stamp))
 
-    async def greet(self) -> list[Recorded]:
+    async def greet(self, *, tells_homes: bool = False) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(partial(nodes.greet, stamp))
+        dialect = self._driver.dialect
+        return await self._driver.write(
+            partial(nodes.greet, dialect, stamp, tells_homes=tells_homes)
+        )
 
-    async def leave(self, *, restart_session: SessionId | None = None) -> None:
+    async def leave(
+        self,
+        *,
+        restart_session: SessionId | None = None,
+        asked: NodeRequest = NodeRequest.STOP,
+    ) -> None:
         at = self._mint.now_ms()
         await self._driver.write(
-            partial(nodes.leave, self._node, at=at, restart_session=restart_session)
+            partial(nodes.leave, self._node, at=at, restart_session=restart_session, asked=asked)
         )
 
 
