@@ -21,6 +21,7 @@ from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.hooks.occasions import HookCall, Occasion
 from perdure.domain.ids import SessionId
 from perdure.domain.people.access import EVERYBODY, AccessRules, Terms
+from perdure.domain.people.notices import NoticeTerms
 from perdure.domain.schedule.boot import BootFile
 from perdure.domain.turn.watching import Delta
 from perdure.engine.foundation.supervisor import Supervisor
@@ -122,7 +123,12 @@ def surroundings(world: World, store: Store, tools: Tools, fuse: Fuse) -> NodeDe
         roster=Roster({"main": backend}),
         clock=world.clock,
         entropy=world.entropy,
-        limits=Limits(drain_timeout_s=0, has_titles=setup.has_titles, recovery=setup.recovery),
+        limits=Limits(
+            drain_timeout_s=0,
+            has_titles=setup.has_titles,
+            recovery=setup.recovery,
+            notices=NoticeTerms(still_at_work_s=setup.still_at_work_s),
+        ),
         adapters={PLATFORM: FusedPlatform(world.platform, deliveries)},
         sources={PLATFORM: FusedFetcher(world.platform, fuse)},
         reader=InstantPictures(FileReader()),

@@ -233,6 +233,8 @@ def _common(dependencies: NodeDependencies, start: Start, feed: Feed) -> Common:
 def _previews(dependencies: NodeDependencies, common: Common, handovers: Handovers) -> Previews:
     means = Means(
         outbox=dependencies.store.outbox,
+        turns=dependencies.store.turns,
+        still_at_work_s=dependencies.limits.notices.still_at_work_s,
         clock=dependencies.clock,
         bus=common.bus,
         lease=common.lease,

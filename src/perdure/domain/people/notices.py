@@ -79,7 +79,7 @@ def _answers(count: int) -> str:
     return f"{count:,} answers that were cut short go"
 
 
-def still_text(tools: tuple[str, ...], *, seconds: float) -> str:
+def still_text(tools: tuple[str, ...], seconds: float) -> str:
     """Return what a conversation is told whose answer takes long. The tools are at work and, of
     several, the first one for so long; without one it is the answer."""
     span = _span(seconds)
@@ -93,7 +93,7 @@ def still_text(tools: tuple[str, ...], *, seconds: float) -> str:
 def still_message(turn: TurnId) -> MessageId:
     """Return the id of the notice that a turn is still at work. There is one for each turn, so it
     is posted once."""
-    return MessageId(f"{turn}.still")
+    return MessageId(f"still.{turn}")
 
 
 def _span(seconds: float) -> str:

@@ -6,6 +6,7 @@ lost, the bubble is left in doubt: the outbox finds out whether it is there, and
 everything behind it in the line waits.
 """
 
+import math
 from functools import partial
 
 import msgspec
@@ -22,19 +23,22 @@ from perdure.ports.delivery.outbox import Bubble as Opened
 from perdure.ports.delivery.outbox import Outbox
 from perdure.ports.platform.adapter import Preview
 from perdure.ports.system.clock import Clock
-from perdure.ports.turns.turns import Claimed
+from perdure.ports.turns.turns import Claimed, Turns
 from perdure.ports.turns.wakes import Topic
 
 
 class Means(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what all previews share. `is_shared`: other nodes work on the same store, and may end a
-    turn that runs here."""
+    turn that runs here. People are told that a turn goes on when nothing of it was shown for
+    `still_at_work_s`; 0 means never."""
 
     outbox: Outbox
+    turns: Turns
     clock: Clock
     bus: Bus
     lease: NodeLease
     is_shared: bool = False
+    still_at_work_s: float = 0
 
 
 class GrowingBubble:
@@ -52,12 +56,13 @@ class GrowingBubble:
 class Bubbles:
     """Holds the bubbles of one attempt. `is_broken`: the adapter failed with an unexpected
     exception. `streams` are the native streams among the bubbles: the text that each was given so
-    far, by its receipt."""
+    far, by its receipt. Something new was shown last at `changed_s`."""
 
     def __init__(self, means: Means, surface: Surface, claimed: Claimed) -> None:
         self.known: list[GrowingBubble] = []
         self.is_broken = False
         self.streams: dict[str, str] = {}
+        self.changed_s = -math.inf
         self._means = means
         self._surface = surface
         self._address = claimed.address
@@ -108,6 +113,7 @@ class Bubbles:
         if bubble.receipt:
             await self._record(bubble, PartState.SENT)
             bubble.shown = piece
+            self.changed_s = self._means.clock.monotonic_s()
             self.known.append(bubble)
             self._remember(bubble, streaming)
 
@@ -197,8 +203,11 @@ class Bubbles:
             shown=bubble.shown,
         )
         await self._surface.adapter.preview(preview)
+        is_new = bubble.shown != piece
         bubble.shown = piece
         bubble.shown_at = self._means.clock.monotonic_s()
+        if is_new:
+            self.changed_s = bubble.shown_at
         self._remember(bubble, streaming)
 
     def _remember(self, bubble: GrowingBubble, streaming: Streaming) -> None:

@@ -16,6 +16,7 @@ from perdure.domain.ids import TurnId
 from perdure.engine.delivery.bubbles import Means
 from perdure.engine.delivery.handover import Handover, Handovers, ShownPreview
 from perdure.engine.delivery.showing import PlaceInLine, PreviewPace, Showing
+from perdure.engine.delivery.still import StillAtWork
 from perdure.engine.delivery.surfaces import Surface
 from perdure.engine.delivery.turn_text import TurnText
 from perdure.engine.foundation.supervisor import Start
@@ -109,6 +110,7 @@ class TurnPreview:
         self._pace = PreviewPace(surface, address, clock=means.clock)
         self._line = PlaceInLine(means, claimed.lease, address, self._line_moved)
         self._showing = Showing(means, surface, claimed, pace=self._pace, line=self._line)
+        self._still = StillAtWork(means, surface, claimed, self._text, feed)
         self._has_ended = False
         # Subscribed here and not in `run`, so that the runner's first word is not missed.
         self._subscription = feed.subscribe(claimed.lease.session)
@@ -126,8 +128,10 @@ class TurnPreview:
             streaming = self._surface.streaming(self._address)
             wait_s = await self._showing.show(self._text.now(streaming), streaming)
             fades_s = await self._typing.show()
-            for item in await self._subscription.next(min(wait_s, fades_s)):
+            silent_s = await self._still.say(shown_s=self._showing.shown_s)
+            for item in await self._subscription.next(min(wait_s, fades_s, silent_s)):
                 self._text.see(item)
+                self._still.see(item)
             if self._subscription.is_behind:
                 # Words were missed, so the text is incomplete; the final words come by the outbox.
                 self._subscription.is_behind = False

@@ -6,6 +6,7 @@ bubbles that exist already (`Showing`, with `bubbles.py`). Always the latest tex
 call at a time. A preview may fail without loss: the text comes with the final words.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -139,7 +140,13 @@ class Showing:
         self._pace = pace
         self._line = line
         self._ahead = 0  # parts
+        self._went_ahead_s = -math.inf
         self._is_over = False
+
+    @property
+    def shown_s(self) -> float:
+        """Return when something new was shown last."""
+        return max(self.bubbles.changed_s, self._went_ahead_s)
 
     def stop(self) -> None:
         """Show nothing any more; the final words come by the outbox."""
@@ -200,6 +207,7 @@ class Showing:
             go_ahead = partial(self._means.outbox.go_ahead, self._lease, parts)
             await persist(go_ahead, clock=self._means.clock)
             self._ahead = len(parts)
+            self._went_ahead_s = self._means.clock.monotonic_s()
             self._means.bus.publish(Topic.OUTBOX)
         self._pace.pause(self._surface.capabilities(self._address).pace.preview_s)
         return QUIET_S  # more text wakes us before that

@@ -35,6 +35,9 @@ class TurnText:
         self._texts: dict[MessageId, str] = {}
         self._tools: dict[CallId, str] = {}
         self._names: dict[CallId, str] = {}
+        # When each of these tools has begun, and when the turn has.
+        self._begun: dict[CallId, int] = {}
+        self._begun_at = claimed.events[0].at
         self._is_thinking = False
         self.is_over = False
         for recorded in claimed.events:
@@ -63,8 +66,10 @@ class TurnText:
                 self._names.update({call.id: _as_words(call.name) for call in said.calls})
             case ToolStarted(call=call):
                 self._tools[call] = self._names.get(call, "a tool")
+                self._begun[call] = recorded.at
             case ToolFinished(call=call):
                 self._tools.pop(call, None)
+                self._begun.pop(call, None)
             case AttemptInterrupted() | AnswerAwaited() | TurnSettled():
                 self.is_over = True
             case _:
@@ -73,6 +78,14 @@ class TurnText:
     def think(self) -> None:
         """Note that the model was asked and has said nothing yet."""
         self._is_thinking = True
+
+    def working(self, now_ms: int) -> tuple[tuple[str, ...], float]:
+        """Return the names of the tools at work, and for how many seconds the first of them is; or,
+        if there is none to be named, no name, and for how many seconds the turn is under way."""
+        if not self._begun or not self._display.has_tools:
+            return (), max(now_ms - self._begun_at, 0) / 1000
+        names = (self._names.get(call, "a tool") for call in self._begun)
+        return tuple(dict.fromkeys(names)), max(now_ms - min(self._begun.values()), 0) / 1000
 
     def now(self, streaming: Streaming) -> str:
         """Return the text to show: what was said, and, where a message can be changed later, what

@@ -192,6 +192,10 @@ class Turns(Protocol):
         """Post a notice in the turn's conversation, which the model never sees. Returns what was
         appended."""
 
+    async def tell_still(self, lease: TurnLease, text: str) -> list[Recorded]:
+        """Post a notice that the turn is still at work, once for a turn. To repeat it changes
+        nothing. Returns what was appended."""
+
     async def settle(self, lease: TurnLease, settlement: Settlement) -> Settled:
         """End a running turn, with everything that follows from it."""
 

@@ -71,6 +71,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     has_jobs: bool = False  # jobs run when they are due
     asks: bool = False  # people are asked before a tool runs
     flies: bool = False  # the agent stays in the middle of its answer while tools run
+    still_at_work_s: float = 0  # people are told that an answer takes long
     strikes_deliveries: bool = True
     strikes_commits: bool = False  # in the database's driver, instead of around the store's ports
 

@@ -26,11 +26,12 @@ def notice(
     stamp: Stamp,
     *,
     choices: tuple[str, ...] = (),
+    message: MessageId | None = None,
 ) -> Op[list[Recorded]]:
     """Post a notice in a conversation, in the language of its people: in the journal, and on a
-    platform as a part of the outbox too."""
+    platform as a part of the outbox too. It gets a new id, unless one is given."""
     text = in_language(text, (yield from language_in(session)))
-    message = MessageId(stamp.mint("msg"))
+    message = message or MessageId(stamp.mint("msg"))
     posted = NoticePosted(message=message, text=text, about=turn, choices=choices)
     recorded = yield from journal.append(session, [posted], at=stamp.at)
     words = outbox.PartText(text, choices=choices)

@@ -22,6 +22,7 @@ from perdure.domain.journal.events import (
 from perdure.domain.journal.model.usage import Usage
 from perdure.domain.journal.session_events import WindowExceeded
 from perdure.domain.outcomes import Outcome
+from perdure.domain.people.notices import still_message
 from perdure.domain.prompt.prefix import KeptText, RequestOrigin
 from perdure.domain.tools.callers import is_left_to_caller
 from perdure.domain.turn.errands import is_errand
@@ -135,6 +136,15 @@ def tell(lease: TurnLease, text: str, stamp: Stamp) -> Op[list[Recorded]]:
     """Post a notice in a running turn's conversation, if the lease still holds."""
     yield from journal.fence(lease.session, lease.epoch)
     return (yield from notice(lease.session, lease.turn, text, stamp))
+
+
+def tell_still(lease: TurnLease, text: str, stamp: Stamp) -> Op[list[Recorded]]:
+    """Tell people that a running turn is still at work, unless they were told before."""
+    yield from journal.fence(lease.session, lease.epoch)
+    message = still_message(lease.turn)
+    if (yield from journal.of_message(message)):
+        return []
+    return (yield from notice(lease.session, lease.turn, text, stamp, message=message))
 
 
 def settle(lease: TurnLease, settlement: Settlement, stamp: Stamp) -> Op[Settled]:

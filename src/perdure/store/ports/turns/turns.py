@@ -176,6 +176,10 @@ class StoredTurns:
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(partial(turns.tell, lease, text, stamp))
 
+    async def tell_still(self, lease: TurnLease, text: str) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(turns.tell_still, lease, text, stamp))
+
     async def settle(self, lease: TurnLease, settlement: Settlement) -> Settled:
         """Settle a turn. Every `INDEX_EVERY` settlements, also index the turns that wait for it."""
         stamp = self._mint.stamp(self._node)
