@@ -80,6 +80,9 @@ class FusedHooks:
         except Ambiguous:
             pass
 
+    def dropped(self, call: HookCall) -> None:
+        self._hooks.dropped(call)
+
 
 class WatchedFeed(Feed):
     """Plays a person who watches every conversation and remembers what was shown."""

@@ -1,15 +1,19 @@
 """Checks that hooks hear of every settled turn and of every delivered part, whenever the gateway
 dies, and that nothing is kept once they have."""
 
+import asyncio
+
 import pytest
 
 from perdure.domain.checking.checker import violations
 from perdure.domain.hooks.occasions import HookCall, Occasion
 from perdure.domain.journal.records import SessionRecord
+from perdure.engine.watching.hook_pump import WAITING_MAX
 from perdure.ports.records.occasions import HookFailures
+from perdure.ports.turns.wakes import Topic
 from perdure.testkit.simulator.crash import Fuse, Nemesis
 from perdure.testkit.simulator.striking import Simulator
-from perdure.testkit.simulator.world import Life, World, patiently
+from perdure.testkit.simulator.world import Life, World, patiently, until
 
 ABOUT = (Occasion.TURN_SETTLED, Occasion.DELIVERY)
 
@@ -20,6 +24,7 @@ class Listening:
     def __init__(self, *occasions: Occasion) -> None:
         self._occasions = frozenset(occasions)
         self.heard: list[HookCall] = []
+        self.missed: list[HookCall] = []
         self.failures = HookFailures()
 
     async def find(self) -> frozenset[Occasion]:
@@ -27,6 +32,9 @@ class Listening:
 
     async def call(self, call: HookCall) -> None:
         self.heard.append(call)
+
+    def dropped(self, call: HookCall) -> None:
+        self.missed.append(call)
 
     def subjects(self, of: Occasion) -> set[str]:
         return {each.part or each.turn for each in self.heard if each.event is of}
@@ -141,3 +149,39 @@ async def test_the_events_of_a_journal_are_told_as_they_come(simulator: Simulato
     assert (Occasion.SESSION_CLOSED, "new") in told
     assert (Occasion.SESSION_RESET, "new") in told
     assert {each.conversation for each in hooks.heard} == {"scripted:room"}
+
+
+async def test_what_is_delivered_is_told_without_looking_for_it(simulator: Simulator) -> None:
+    world = await simulator.world()
+    world.hooks = hooks = Listening(*ABOUT)
+    say(world)
+
+    async def listen(life: Life) -> None:
+        await begin(life)  # from here on rows are written
+        pump = asyncio.create_task(life.parts.hooks.run())
+        await life.rest()
+        await until(lambda: len(hooks.subjects(Occasion.DELIVERY)) == 2)
+        life.parts.hooks.stop()
+        await pump
+
+    records = await world.play([], last=listen)
+    assert unheard(hooks, records) == []
+
+
+async def test_hooks_that_are_too_slow_hear_the_newest_and_what_is_stored(
+    simulator: Simulator,
+) -> None:
+    world = await simulator.world()
+    world.hooks = hooks = Listening(*Occasion)
+    say(world)
+
+    async def flood(life: Life) -> None:
+        await begin(life)
+        for number in range(WAITING_MAX + 5):
+            life.parts.wakes.publish(Topic.CONNECTED, f"adapter {number}")
+        await life.rest()
+        await tell(life)
+
+    records = await world.play([], last=flood)
+    assert [each.adapter for each in hooks.missed][:5] == [f"adapter {n}" for n in range(5)]
+    assert unheard(hooks, records) == []

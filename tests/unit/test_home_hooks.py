@@ -86,10 +86,11 @@ async def test_only_the_hooks_of_an_occasion_run(
         ("echo broken >&2; exit 3", "it ended with exit code 3: broken"),
         ("kill -9 $$", "it was ended by signal 9"),
         ("exec sleep 60", "it took longer than 1 s and was ended"),
-        ("yes; exit 1", "it took longer than 1 s and was ended"),
+        ("yes; exit 1", "it printed more than 10,000,000 bytes and was ended"),
+        ("yes >&2; exit 1", "it took longer than 1 s and was ended"),
         ("sleep 60 & sleep 60", "it took longer than 1 s and was ended"),
     ],
-    ids=["fails", "is killed", "hangs", "floods", "forks and hangs"],
+    ids=["fails", "is killed", "hangs", "floods", "floods errors", "forks and hangs"],
 )
 async def test_what_one_hook_does_harms_no_other(
     tmp_path: Path, children: LaunchedChildren, script: str, problem: str
@@ -114,6 +115,16 @@ async def test_a_program_that_reads_nothing_is_no_failure(
     hooks = await found(tmp_path, children)
     await hooks.call(SETTLED)
     assert hooks.failures.count == 0
+
+
+async def test_events_that_nobody_was_told_are_counted_and_logged_once(
+    tmp_path: Path, children: LaunchedChildren, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hooks = await found(tmp_path, children)
+    for _ in range(3):
+        hooks.dropped(SETTLED)
+    assert (hooks.failures.dropped, hooks.failures.count) == (3, 0)
+    assert capsys.readouterr().out.count("hooks are too slow") == 1
 
 
 def test_what_can_never_run_is_told_and_left_out(

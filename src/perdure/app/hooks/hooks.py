@@ -31,6 +31,8 @@ GROUP: Final = "perdure.hooks"
 TIME_LIMIT_S: Final = 30.0
 LIMITS: Final = ChildLimits(memory_bytes=500_000_000, processes=64)
 PIECE_BYTES: Final = 64 * 1024
+# How much a hook may print.
+PRINTED_MAX: Final = 10_000_000
 _SAID_MAX: Final = 300
 HookFunction = Callable[[HookCall], Awaitable[None]]
 log = structlog.get_logger("hooks")
@@ -75,6 +77,11 @@ class HomeHooks:
             for name, function in self._functions.get(call.event, ()):
                 group.create_task(self._bounded(name, call, _called(function, call)))
 
+    def dropped(self, call: HookCall) -> None:
+        if not self.failures.dropped:
+            log.warning("hooks are too slow, so they are not told everything", occasion=call.event)
+        self.failures = msgspec.structs.replace(self.failures, dropped=self.failures.dropped + 1)
+
     async def _bounded(self, hook: str, call: HookCall, work: Awaitable[str]) -> None:
         try:
             async with time_limit(self._time_limit_s):
@@ -83,7 +90,8 @@ class HomeHooks:
             problem = f"it took longer than {self._time_limit_s:g} s and was ended"
         if not problem:
             return
-        self.failures = HookFailures(
+        self.failures = msgspec.structs.replace(
+            self.failures,
             count=self.failures.count + 1,
             hook=hook,
             event=call.event,
@@ -107,6 +115,8 @@ class HomeHooks:
         finally:
             # Also if the time is up: nothing that the hook has started stays.
             await asyncio.shield(_end(child, dropping))
+        if dropping.result() > PRINTED_MAX:
+            return f"it printed more than {PRINTED_MAX:,} bytes and was ended"
         return _problem(ended, child.errors)
 
 
@@ -118,9 +128,16 @@ def _problem(ended: ChildEnd, errors: str) -> str:
     return f"it {ended.words}: {said}" if said else f"it {ended.words}"
 
 
-async def _drop_output(child: Child) -> None:
-    while await child.read(PIECE_BYTES):
-        pass
+async def _drop_output(child: Child) -> int:
+    """Read what a program prints, and end one that prints too much. Returns how many bytes it
+    printed."""
+    printed, is_ended = 0, False
+    while piece := await child.read(PIECE_BYTES):
+        printed += len(piece)
+        if printed > PRINTED_MAX and not is_ended:
+            is_ended = True
+            await child.end(within_s=0)
+    return printed
 
 
 async def _give(child: Child, call: HookCall) -> None:
@@ -130,7 +147,7 @@ async def _give(child: Child, call: HookCall) -> None:
     child.close_input()
 
 
-async def _end(child: Child, dropping: "asyncio.Task[None]") -> None:
+async def _end(child: Child, dropping: "asyncio.Task[int]") -> None:
     await child.end(within_s=0)
     await dropping
 

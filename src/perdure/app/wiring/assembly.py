@@ -443,6 +443,7 @@ def _hooks(dependencies: NodeDependencies, common: Common) -> HookPump:
         store.occasions,
         dependencies.hooks,
         common.feed,
+        is_shared=dependencies.is_shared,
         clock=dependencies.clock,
         bus=common.bus,
         node=store.node,

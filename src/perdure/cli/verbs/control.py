@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Final
 
 from perdure.app.operate.client import UNREACHABLE, NodeClient, node_client, store_trouble
@@ -64,8 +65,8 @@ def _show(target: CommandTarget, url: str, found: wire.StatusOut) -> None:
         print(f"  {_adapter(adapter)}")
     for line in (*agent_lines(found.programs), *server_lines(found.tool_servers)):
         print(f"  {clean(line)}")
-    if found.hooks.count:
-        print(f"  {_hooks(found.hooks)}")
+    for line in _hooks(found.hooks):
+        print(f"  {clean(line)}")
     if found.boot:
         print(f"  boot    {clean(found.boot)}")
 
@@ -91,9 +92,13 @@ def _adapter(adapter: wire.AdapterOut) -> str:
     return clean(f"{adapter.name}{account} is {adapter.health}{error}")
 
 
-def _hooks(failed: HookFailures) -> str:
-    times = "once" if failed.count == 1 else f"{failed.count:,} times"
-    return clean(f"hooks   failed {times}; last {failed.hook} on {failed.event}: {failed.problem}")
+def _hooks(failed: HookFailures) -> Iterator[str]:
+    """Yield what is wrong with the hooks, a line for each kind of trouble."""
+    if failed.count:
+        times = "once" if failed.count == 1 else f"{failed.count:,} times"
+        yield f"hooks   failed {times}; last {failed.hook} on {failed.event}: {failed.problem}"
+    if failed.dropped:
+        yield f"hooks   are too slow: {failed.dropped:,} events were not told"
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -53,6 +53,7 @@ class AttemptRecords:
             attempt=part.attempts,
         )
         await self._write(part, partial(self._and_tell, record))
+        self._wakes.publish(Topic.HOOKS)
         log.debug("part recorded", part=part.id, adapter=part.address.adapter, state=state)
 
     async def expire(self, *, older_than_s: int) -> None:
@@ -60,6 +61,7 @@ class AttemptRecords:
         journalled for it."""
         expired = await self._outbox.expire(older_than_s=older_than_s)
         self._tell(expired.recorded)
+        self._wakes.publish(Topic.HOOKS)
 
     async def defer(self, part: Part, *, due_in_s: float) -> None:
         """Give back a part that was not tried. It can be taken again after `due_in_s`."""

@@ -23,7 +23,7 @@ from perdure.engine.foundation.wakes import Bus
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.occasions import Hooks, Occasions
 from perdure.ports.system.clock import Clock
-from perdure.ports.turns.wakes import Topic
+from perdure.ports.turns.wakes import Topic, WakeKey
 
 # How many occasions are told at the same time.
 AT_ONCE: Final = 8
@@ -31,7 +31,7 @@ AT_ONCE: Final = 8
 WAITING_MAX: Final = 1_000
 # How long hooks may go on when the node ends.
 LAST_S: Final = 2.0
-# A part that has arrived wakes nobody here, so its row is looked for this often.
+# How often rows are looked for that another node has written, or that could not be read.
 LOOK_S: Final = 1.0
 log = structlog.get_logger("hooks")
 
@@ -39,7 +39,7 @@ log = structlog.get_logger("hooks")
 class HookPump:
     """Runs the hooks of this node, a few occasions at a time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what hooks need around them
         self,
         occasions: Occasions,
         hooks: Hooks,
@@ -48,6 +48,7 @@ class HookPump:
         clock: Clock,
         bus: Bus,
         node: NodeId,
+        is_shared: bool = False,
     ) -> None:
         self._occasions = occasions
         self._hooks = hooks
@@ -61,18 +62,15 @@ class HookPump:
         self._waiter = bus.waiter(Topic.HOOKS)
         self._is_over = False
         self._limit: asyncio.Timeout | None = None
-        self._has_dropped = False
-        bus.listen(Topic.STOPPING, lambda _: self.say(Occasion.STOPPING))
-        bus.listen(Topic.CONNECTED, partial(self._say_of_adapter, Occasion.ADAPTER_UP))
-        bus.listen(Topic.DISCONNECTED, partial(self._say_of_adapter, Occasion.ADAPTER_DOWN))
+        self._is_shared = is_shared
+        bus.listen(Topic.STOPPING, partial(self.say, Occasion.STOPPING))
+        bus.listen(Topic.CONNECTED, partial(self.say, Occasion.ADAPTER_UP))
+        bus.listen(Topic.DISCONNECTED, partial(self.say, Occasion.ADAPTER_DOWN))
 
-    def say(self, event: Occasion) -> None:
-        """Tell hooks of something in the life of this node."""
-        self._put(HookCall(event=event, at=self._clock.now_ms(), node=self._node))
-
-    def _say_of_adapter(self, event: Occasion, adapter: object) -> None:
-        at = self._clock.now_ms()
-        self._put(HookCall(event=event, at=at, node=self._node, adapter=str(adapter)))
+    def say(self, event: Occasion, adapter: WakeKey = None) -> None:
+        """Tell hooks of something in the life of this node, or of one of its adapters."""
+        at, named = self._clock.now_ms(), str(adapter or "")
+        self._put(HookCall(event=event, at=at, node=self._node, adapter=named))
 
     def _observe(self, recorded: Recorded) -> None:
         if isinstance(recorded.event, TurnSettled):
@@ -84,10 +82,7 @@ class HookPump:
         if self._heard_of is not None and call.event not in self._heard_of:
             return
         if len(self._live) >= WAITING_MAX:
-            self._live.popleft()
-            if not self._has_dropped:
-                log.warning("hooks are too slow, so they are not told everything")
-            self._has_dropped = True
+            self._hooks.dropped(self._live.popleft())
         self._live.append(call)
         self._waiter.wake()
 
@@ -116,14 +111,16 @@ class HookPump:
         while True:
             # Before the rows are read: what is written meanwhile ends the next wait.
             self._waiter.begin()
+            look_s = LOOK_S if self._stored and self._is_shared else None
             try:
                 if await self.step():
                     continue
             except (Transient, Ambiguous) as error:
                 log.debug("occasions cannot be looked for", error=error.message)
+                look_s = LOOK_S
             if self._is_over:
                 return
-            await happens_within(self._waiter, within_s=LOOK_S if self._stored else None)
+            await happens_within(self._waiter, within_s=look_s)
 
     async def begin(self) -> bool:
         """Look for hooks, and let what they must not miss be written down from now on."""

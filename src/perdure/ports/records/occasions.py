@@ -37,9 +37,11 @@ class Occasions(Protocol):
 
 class HookFailures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Says how many calls of hooks have failed since the start, and how the last one did: which
-    hook, on which occasion, why, and when."""
+    hook, on which occasion, why, and when. `dropped` is how many occasions no hook was told of,
+    because hooks are too slow."""
 
     count: int = 0
+    dropped: int = 0
     hook: str = ""
     event: str = ""
     problem: str = ""
@@ -66,6 +68,9 @@ class Hooks(Protocol):
     async def call(self, call: HookCall) -> None:
         """Tell every hook of this occasion, side by side, and wait until all have ended."""
 
+    def dropped(self, call: HookCall) -> None:
+        """Note that no hook is told of this occasion, because too many wait."""
+
 
 class NoHooks:
     """Implements `Hooks` where the operator has none."""
@@ -77,4 +82,7 @@ class NoHooks:
         return frozenset()
 
     async def call(self, call: HookCall) -> None:
+        """Do nothing."""
+
+    def dropped(self, call: HookCall) -> None:
         """Do nothing."""

@@ -32,6 +32,12 @@ class Pump(Protocol):
 class HooksPump(Protocol):
     """Tells hooks what has happened, as the engine's pump does."""
 
+    async def run(self) -> None:
+        """Tell hooks what happens, until `stop`."""
+
+    def stop(self) -> None:
+        """End soon."""
+
     async def begin(self) -> bool:
         """Look for hooks. Returns whether there are any."""
 
