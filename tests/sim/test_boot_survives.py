@@ -59,7 +59,7 @@ def equip(world: World) -> None:
 
 
 async def start(life: Life) -> None:
-    """Start, as a gateway does that serves."""
+    """Begin as a gateway does that serves."""
     await start_once(life)
     await life.rest()
 
@@ -70,7 +70,7 @@ async def start_once(life: Life) -> None:
 
 
 async def start_and_die(life: Life) -> None:
-    """Start in a loop: the process dies as soon as it has begun."""
+    """Let the process die as soon as the run has begun."""
     await start_once(life)
     await patiently(life.parts.turns.step)
     life.kill()

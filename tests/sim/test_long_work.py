@@ -21,7 +21,7 @@ def told(world: World) -> list[str]:
 
 
 async def take_long(life: Life) -> None:
-    """Work for two minutes on an answer, and be watched."""
+    """Let an answer take two minutes while a person waits."""
     await life.hold(*([LONG] if not life.world.platform.sent else []))
     await look(life)
     await life.rest()

@@ -4,7 +4,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,7 +16,9 @@ from perdure.domain.schedule.boot import BOOT_BYTES_MAX, BOOT_FILE, BootFile, bo
 from perdure.domain.schedule.checklist import CHECKLIST_MAX
 from perdure.domain.schedule.jobs import ScheduleTerms
 from perdure.engine.foundation.wakes import Bus
+from perdure.engine.schedule.boot import BootRun
 from perdure.engine.schedule.pump import SchedulePump
+from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.schedule.schedule import Schedule
 from perdure.ports.system.clock import Clock
@@ -97,26 +99,44 @@ def terms_of(
     )
 
 
-def schedule_pump(  # noqa: PLR0913 - what jobs need around them
+class JobPumps(NamedTuple):
+    """Holds what starts runs of jobs: by the time, and when the node starts."""
+
+    pump: SchedulePump
+    boot: BootRun
+
+
+def job_pumps(  # noqa: PLR0913 - what jobs need around them
     schedule: Schedule,
     feed: Feed,
     *,
     terms: Callable[[], ScheduleTerms],
     settings: JobSettings,
-    concurrent: int,
+    limits: Limits,
     clock: Clock,
     bus: Bus,
     is_shared: bool,
-) -> SchedulePump:
-    """Make the pump that starts runs."""
-    return SchedulePump(
+) -> JobPumps:
+    """Make what starts runs of jobs."""
+    boot = BootRun(
+        schedule,
+        feed,
+        read=settings.boot,
+        terms=terms,
+        policy=limits.recovery,
+        clock=clock,
+        bus=bus,
+        is_shared=is_shared,
+    )
+    pump = SchedulePump(
         schedule,
         feed,
         terms=terms,
         checklist=settings.checklist,
         heartbeat_s=settings.heartbeat_s,
-        concurrent=concurrent,
+        concurrent=limits.concurrent,
         clock=clock,
         bus=bus,
         poll_s=JOBS_POLL_S if is_shared else None,
     )
+    return JobPumps(pump, boot)

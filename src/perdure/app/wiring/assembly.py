@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 
 from perdure.app.reading.file_reading import FileReader
-from perdure.app.schedule.making import JobSettings, schedule_pump, terms_of
+from perdure.app.schedule.making import JobSettings, job_pumps, terms_of
 from perdure.domain.delivery import Display
 from perdure.domain.ids import RANDOM_BYTES, mint
 from perdure.domain.people.access import Terms
@@ -37,7 +37,7 @@ from perdure.engine.models.roster import Roster
 from perdure.engine.models.standing import NodeAgents
 from perdure.engine.models.windows import Windows
 from perdure.engine.node.indexing import Indexer
-from perdure.engine.node.life import Gateway
+from perdure.engine.node.life import BackgroundTask, Gateway
 from perdure.engine.node.sweeping import Sweeper
 from perdure.engine.people.admission import Admission, Review
 from perdure.engine.people.alarm import Alarm
@@ -153,22 +153,12 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
     turns = _turns(dependencies, common, services, reaper, previews)
     outbox = _outbox(dependencies, common, handovers)
     fetching = _fetching(dependencies, common)
-    schedule = schedule_pump(
+    jobs = job_pumps(
         store.schedule,
         common.feed,
         terms=lambda: _menu(dependencies).schedule,
         settings=dependencies.jobs,
-        concurrent=dependencies.limits.concurrent,
-        clock=dependencies.clock,
-        bus=common.bus,
-        is_shared=dependencies.is_shared,
-    )
-    boot = BootRun(
-        store.schedule,
-        common.feed,
-        read=dependencies.jobs.boot,
-        terms=schedule.terms,
-        policy=dependencies.limits.recovery,
+        limits=dependencies.limits,
         clock=dependencies.clock,
         bus=common.bus,
         is_shared=dependencies.is_shared,
@@ -182,16 +172,14 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         outbox=outbox,
         previews=previews,
         fetching=fetching,
-        schedule=schedule,
-        boot=boot,
-        hooks=hooks,
+        background={"schedule": jobs.pump, "boot": jobs.boot, "hooks": hooks},
     )
     return NodeParts(
         wakes=common.bus,
         turns=turns,
         outbox=outbox,
-        schedule=schedule,
-        boot=boot,
+        schedule=jobs.pump,
+        boot=jobs.boot,
         fetching=fetching,
         reaper=reaper,
         review=review,
@@ -287,9 +275,7 @@ def _gateway(  # noqa: PLR0913 - the parts of a node
     outbox: OutboxPump,
     previews: Previews,
     fetching: FetchPump,
-    schedule: SchedulePump,
-    boot: BootRun,
-    hooks: HookPump,
+    background: Mapping[str, BackgroundTask],
 ) -> Gateway:
     store = dependencies.store
     return Gateway(
@@ -303,9 +289,7 @@ def _gateway(  # noqa: PLR0913 - the parts of a node
             "indexer": Indexer(store.index),
             "prompt windows": common.windows,
             "memory": common.trim,
-            "schedule": schedule,
-            "boot": boot,
-            "hooks": hooks,
+            **background,
             "deadlines": Deadlines(
                 store.questions,
                 common.feed,
@@ -389,12 +373,8 @@ def _fetching(dependencies: NodeDependencies, common: Common) -> FetchPump:
 
 def _services(dependencies: NodeDependencies, common: Common) -> RunnerServices:
     """Make the services that every runner uses."""
-    store, clock, entropy, feed = (
-        dependencies.store,
-        dependencies.clock,
-        dependencies.entropy,
-        common.feed,
-    )
+    store, clock = dependencies.store, dependencies.clock
+    entropy, feed = dependencies.entropy, common.feed
     prompts = Prompts(
         store.conversations,
         store.media,
@@ -438,15 +418,14 @@ def _services(dependencies: NodeDependencies, common: Common) -> RunnerServices:
 
 
 def _hooks(dependencies: NodeDependencies, common: Common) -> HookPump:
-    store = dependencies.store
     return HookPump(
-        store.occasions,
+        dependencies.store.occasions,
         dependencies.hooks,
         common.feed,
         is_shared=dependencies.is_shared,
         clock=dependencies.clock,
         bus=common.bus,
-        node=store.node,
+        node=dependencies.store.node,
     )
 
 

@@ -14,9 +14,8 @@ from perdure.domain.outcomes import NodeRequest
 from perdure.domain.turn.recovery import BACK
 from perdure.domain.waits import TOLERANCE_MS
 from perdure.store.drivers.dialect import Dialect
-from perdure.store.operations.delivery import homes
 from perdure.store.operations.delivery.notices import notice
-from perdure.store.operations.people import overhearing
+from perdure.store.operations.people import homes, overhearing
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, many, one, run
 

@@ -40,9 +40,8 @@ from perdure.domain.waits import TOLERANCE_MS
 from perdure.ports.turns.turns import Resumed, TurnLease
 from perdure.store.drivers.dialect import Dialect
 from perdure.store.operations import journal, nodes
-from perdure.store.operations.delivery import homes
 from perdure.store.operations.delivery.notices import notice
-from perdure.store.operations.people import spending
+from perdure.store.operations.people import homes, spending
 from perdure.store.operations.questions import effects
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import turn_rows
