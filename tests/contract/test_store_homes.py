@@ -160,3 +160,14 @@ async def test_a_home_in_which_a_turn_runs_hears_what_becomes_of_it_and_nothing_
     (told,) = await ends(store)
     assert "An answer that does not finish in time" in told
     await settle(store, claimed)
+
+
+async def test_the_return_from_an_end_that_was_told_is_told_however_soon(
+    store: Store, root: Person, restart: OpenStore, open_store: OpenStore, clock: VirtualClock
+) -> None:
+    after = await restart()
+    assert await is_back(after) == ["The gateway is back after a crash."]
+    clock.advance(60)
+    assert len(await ends(after)) == 1
+    clock.advance(60)
+    assert await is_back(await open_store()) == ["The gateway is back."]

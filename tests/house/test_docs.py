@@ -278,6 +278,7 @@ SECTIONS: dict[str, tuple[type[Section], ...]] = {
     "### `[network]`": (config_values.NetworkConfig,),
     "### `[store]`": (config_values.StoreConfig,),
     "### `[schedule]`": (config_values.ScheduleConfig,),
+    "### `[notices]`": (config_values.NoticesConfig,),
     "### `[agents.NAME]`": (config_values.AgentSection,),
     '### `[agents.NAME] kind = "chat"`': (
         config_values.ChatAgentSection,

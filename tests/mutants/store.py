@@ -32,6 +32,10 @@ STORE_TURNS: Final = "tests/contract/test_store_turns.py"
 STORE_UNDELIVERED: Final = "tests/contract/test_store_undelivered.py"
 STORE_NOTICES: Final = "tests/contract/test_store_notices.py"
 STORE_SCHEDULE: Final = "tests/contract/test_store_schedule.py"
+STORE_BOOT: Final = "tests/contract/test_store_boot.py"
+STORE_HOMES: Final = "tests/contract/test_store_homes.py"
+HOMES_SOON: Final = "test_the_return_from_an_end_that_was_told_is_told_however_soon"
+STORE_STILL: Final = "tests/contract/test_store_still.py"
 STORE_QUESTIONS: Final = "tests/contract/test_store_questions.py"
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -44,6 +48,40 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="else max(at, last)",
         new="else at - 7_200_000",
         killed_by=(f"{STORE_SCHEDULE}::test_a_due_job_starts_one_turn_and_moves_on[sqlite]",),
+    ),
+    Mutant(
+        name="every_start_runs_its_instructions",
+        promise="P17",
+        bug="A gateway that starts again and again runs the instructions for the start each time.",
+        file="store/operations/schedule/boot.py",
+        symbol="_state",
+        old="within_ms=BOOT_AGAIN_MS",
+        new="within_ms=1",
+        killed_by=(
+            f"{STORE_BOOT}::test_ten_minutes_pass_between_the_end_of_a_run_and_the_next[sqlite]",
+        ),
+    ),
+    Mutant(
+        name="return_from_a_told_end_is_not_told",
+        promise="P3",
+        bug="The last that operators hear is that the gateway stops, while it is back.",
+        file="store/operations/people/homes.py",
+        symbol="_told",
+        old="is_end_last=is_end_last",
+        new="is_end_last=False",
+        killed_by=(f"{STORE_HOMES}::{HOMES_SOON}[sqlite]",),
+    ),
+    Mutant(
+        name="each_attempt_tells_that_it_takes_long",
+        promise="P3",
+        bug="After a restart people are told once more that their answer takes long.",
+        file="store/operations/turns/turns.py",
+        symbol="tell_still",
+        old="if (yield from journal.of_message(message)):",
+        new="if not (yield from journal.of_turn(lease.turn)):",
+        killed_by=(
+            f"{STORE_STILL}::test_a_turn_tells_of_itself_once_also_in_its_next_attempt[sqlite]",
+        ),
     ),
     Mutant(
         name="failing_job_runs_for_ever",

@@ -30,7 +30,8 @@ _RESUMED: Final = f"""
     SELECT 1 FROM conversations c JOIN turns t ON t.session_id = c.session_id
     WHERE c.id = $1 AND t.outcome IS NULL AND t.attempts > 0
       AND (t.state = '{State.QUEUED}' OR (t.state = '{State.RUNNING}' AND t.attempts > 1)
-           OR (t.state = '{State.INTERRUPTED}' AND (t.kind <> '{TurnKind.MESSAGE}' OR t.alive_at >= $2)))
+           OR (t.state = '{State.INTERRUPTED}'
+               AND (t.kind <> '{TurnKind.MESSAGE}' OR t.alive_at >= $2)))
     LIMIT 1"""
 # Later than every instant.
 _NEVER: Final = 2**62
