@@ -173,7 +173,8 @@ async def test_an_operator_by_configuration_has_a_home_at_once_and_no_longer(rig
     await rig.done("send", "home", "while you slept")
     await rig.gateway.start()
     await rig.done("send", "home", "good morning")
-    await rig.read(BOB, "This is your home conversation now.", "while you slept", "good morning")
+    own = ("This is your home conversation now.", "The gateway is back.")
+    await rig.read(BOB, *own, "while you slept", "good morning")
     file.write_text(before)
     rig.gateway.send_signal(signal.SIGHUP)
 

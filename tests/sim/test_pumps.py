@@ -27,7 +27,7 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.journal.model.usage import Usage
 from perdure.domain.kinds import UpdateKind
-from perdure.domain.outcomes import Busy, Interruption, StopReason
+from perdure.domain.outcomes import Busy, Interruption, NodeRequest, StopReason
 from perdure.domain.people.sharing import FairShares
 from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.stream import AgentCall, AgentEvent, AgentSpent, AgentText, Stopped
@@ -677,9 +677,9 @@ async def test_a_node_leaves_after_its_last_word_is_sent(
     async with a_node(tmp_path, platform=platform) as node:
         leave = node.store.nodes.leave
 
-        async def noted(*, restart_session: SessionId | None) -> None:
+        async def noted(*, restart_session: SessionId | None, asked: NodeRequest) -> None:
             shown_at_the_end.extend(each.text for each in platform.shown)
-            await leave(restart_session=restart_session)
+            await leave(restart_session=restart_session, asked=asked)
 
         monkeypatch.setattr(node.store.nodes, "leave", noted)
         await node.answers("home", "the last word")

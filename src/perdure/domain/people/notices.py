@@ -15,7 +15,7 @@ from perdure.domain.outcomes import NodeRequest
 # again is not told of each time.
 AGAIN_MS: Final = 600_000
 _ENDS: Final = {
-    NodeRequest.RESTART: "The gateway restarts now. You will be told here when it is back.",
+    NodeRequest.RESTART: "The gateway restarts now. Messages are answered when it is back.",
     NodeRequest.STOP: "The gateway stops now. Messages are answered when it is back.",
     NodeRequest.NOTHING: "The gateway stops now.",
 }

@@ -44,7 +44,8 @@ class BootState(StrEnum):
 
 BOOT_WORDS: Final = {
     BootState.STARTED: "it runs",
-    BootState.NO_HOME: "no operator has a home conversation; say /home where it should run",
+    BootState.NO_HOME: "no operator has a home conversation; say /home where it should run from"
+    " the next start on",
     BootState.UNDER_WAY: "the run of an earlier start is not over, and goes on",
     BootState.TOO_SOON: "it has run within the last ten minutes",
     BootState.WAITS: "it waits until the interrupted answer in the home conversation is over",
