@@ -147,3 +147,23 @@ async def test_a_loop_of_starts_runs_them_once(simulator: Simulator) -> None:
     equip(world)
     records = await world.play([start_and_die] * 4, last=start)
     assert broken(world, records, starts=1) == []
+
+
+async def test_a_run_during_which_the_gateway_restarts_goes_on_and_no_other_begins(
+    simulator: Simulator,
+) -> None:
+    world = await simulator.world(setup=SETUP, before=before)
+    equip(world)
+    world.holds = lambda request: ORDERS in str(request)
+
+    async def restart_amid_the_run(life: Life) -> None:
+        life.world.gate.close()
+        await start_once(life)
+        await patiently(life.parts.turns.step)
+        await life.world.gate.reached.wait()
+        # However long the run takes: it is not over, so no other one begins.
+        life.world.clock.advance(BOOT_AGAIN_MS / 1000 + 1)
+        await life.drain()
+
+    records = await world.play([restart_amid_the_run] * 3, last=start)
+    assert broken(world, records, starts=1) == []
