@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from perdure.app.config.platforms import Hosts
@@ -89,10 +90,14 @@ class World:
         self.entropy = SeededEntropy()
         self.agent = Echo()
         self.limits = Limits(drain_timeout_s=5)
-        self.hosts = Hosts({NAME: ADA_ONLY})
+        self.hosts = Hosts({})
+        self.serve(ADA_ONLY)
 
-    def serve(self, settings: AdapterSettings) -> None:
-        self.hosts.replace({NAME: settings})
+    def serve(self, settings: AdapterSettings, *, collects: bool = False) -> None:
+        """Serve people by these settings from now on. Only with `collects` are quick messages of
+        one person one message."""
+        terms = settings if collects else msgspec.structs.replace(settings, collect_ms=0)
+        self.hosts.replace({NAME: terms})
 
     @asynccontextmanager
     async def life(self) -> AsyncIterator["Life"]:

@@ -73,6 +73,7 @@ async def rig(gateway_factory: StartGateway) -> AsyncIterator[Rig]:
 token = "{api.token}"
 api_url = "{api.url}"
 allow = ["{BOB}"]
+collect_ms = 0
 operators = ["{ADA}"]
 pairing = true
 stream = false

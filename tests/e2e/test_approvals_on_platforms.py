@@ -71,6 +71,7 @@ class OnTelegram:
         return (
             f'[adapters.telegram]\ntoken = "{self._api.token}"\napi_url = "{self._api.url}"\n'
             f'allow = [{allowed}]\noperators = ["{ON_TELEGRAM[operator]}"]\ngroups = "person"\n'
+            "collect_ms = 0\n"
         )
 
     async def ready(self) -> None:
@@ -105,7 +106,7 @@ class OnSlack:
         return (
             f'[adapters.slack]\ntoken = "{BOT_TOKEN}"\napi_url = "{self._slack.api_url}"\n'
             f'app_token = "{APP_TOKEN}"\nallow = ["{ALICE}", "{BOB}"]\n'
-            f'operators = ["{ON_SLACK[operator]}"]\ngroups = "person"\n'
+            f'operators = ["{ON_SLACK[operator]}"]\ngroups = "person"\ncollect_ms = 0\n'
         )
 
     async def ready(self) -> None:
@@ -148,7 +149,7 @@ class OnDiscord:
         return (
             f'[adapters.discord]\ntoken = "{TOKEN}"\napi_url = "{self._server.api_url}"\n'
             f'allow = [{allowed}]\noperators = ["{self._people[operator].id}"]\n'
-            'groups = "person"\n'
+            'groups = "person"\ncollect_ms = 0\n'
         )
 
     async def ready(self) -> None:

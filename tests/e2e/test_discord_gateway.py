@@ -39,6 +39,7 @@ async def gateway(
     (home / "perdure.toml").write_text(
         f'[adapters.discord]\ntoken = "{TOKEN}"\napi_url = "{server.api_url}"\n'
         f'allow = [{allowed}]\nallow_roles = ["crew"]\nbusy = "queue"\ngroups = "person"\n'
+        "collect_ms = 0\n"
     )
     environ = {"PATH": os.environ["PATH"], "PERDURE_DISCOVER": "0"}
     gateway = GatewayProcess(home, environ=environ, clock=SystemClock())

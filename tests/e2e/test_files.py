@@ -258,7 +258,7 @@ async def telegram() -> AsyncIterator[BotApi]:
 async def on_telegram(telegram: BotApi, gateway_factory: Factory) -> GatewayProcess:
     return await gateway_factory(
         toml=f'[adapters.telegram]\ntoken = "{telegram.token}"\napi_url = "{telegram.url}"\n'
-        f'allow = ["{ADA}"]\n'
+        f'allow = ["{ADA}"]\ncollect_ms = 0\n'
     )
 
 
@@ -291,7 +291,7 @@ async def test_downloads_that_hang_keep_no_chat_silent(
     client = await start(
         limits="fetch_wait_s = 6.5",
         more=f'[adapters.telegram]\ntoken = "{telegram.token}"\napi_url = "{telegram.url}"\n'
-        f'allow = ["{ADA}"]\nbusy = "queue"\n',
+        f'allow = ["{ADA}"]\nbusy = "queue"\ncollect_ms = 0\n',
     )
     telegram.fail("getFile", BotApiFault(is_hung=True))
     send_document(telegram, "plan.txt", caption="read this")
@@ -325,7 +325,7 @@ async def test_a_sticker_is_described_once_and_a_forward_is_told_as_such(
 ) -> None:
     await start(
         more=f'[adapters.telegram]\ntoken = "{telegram.token}"\napi_url = "{telegram.url}"\n'
-        f'allow = ["{ADA}"]\nbusy = "queue"\n'
+        f'allow = ["{ADA}"]\nbusy = "queue"\ncollect_ms = 0\n'
     )
     sticker = {
         "file_id": telegram.chats.add_file(PNG, name="s.webp"),

@@ -56,7 +56,7 @@ def toml(api: BotApi, model: Model, more: str = "") -> str:
         f"[agents.main]\nkind = 'chat'\nbase_url = '{model.server.openai_url}'\nmodel = 'm'\n"
         "[sessions]\ntitles = false\n"
         f"[adapters.telegram]\ntoken = '{api.token}'\napi_url = '{api.url}'\nallow = ['*']\n"
-        f"busy = 'queue'\n{more}"
+        f"busy = 'queue'\ncollect_ms = 0\n{more}"
     )
 
 

@@ -30,7 +30,7 @@ def section(url: str, bot: MatrixPerson, more: str, allow: list[MatrixPerson]) -
     allowed = ", ".join(f'"{person.user_id}"' for person in allow)
     return (
         f'[adapters.matrix]\nhomeserver = "{url}"\nuser = "{bot.user_id}"\n'
-        f'password = "{bot.password}"\nallow = [{allowed}]\n{more}\n'
+        f'password = "{bot.password}"\nallow = [{allowed}]\ncollect_ms = 0\n{more}\n'
     )
 
 

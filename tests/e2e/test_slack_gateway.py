@@ -43,7 +43,7 @@ def section(api_url: str, *, token: str, allow: str, more: str) -> str:
     own, so that the demo agent is told only what they said."""
     return (
         f'[adapters.slack]\ntoken = "{token}"\napi_url = "{api_url}"\nallow = ["{allow}"]\n'
-        f'groups = "person"\n{more}\n'
+        f'groups = "person"\ncollect_ms = 0\n{more}\n'
     )
 
 

@@ -32,7 +32,8 @@ SECRET = "X-Telegram-Bot-Api-Secret-Token"
 def section(url: str, token: str, more: str, allow: Iterable[int]) -> str:
     allowed = ", ".join(f'"{person}"' for person in allow)
     return (
-        f'[adapters.telegram]\ntoken = "{token}"\napi_url = "{url}"\nallow = [{allowed}]\n{more}\n'
+        f'[adapters.telegram]\ntoken = "{token}"\napi_url = "{url}"\nallow = [{allowed}]\n'
+        f"collect_ms = 0\n{more}\n"
     )
 
 

@@ -68,6 +68,7 @@ def toml(model: Model, api: BotApi) -> str:
     return (
         f"{agent('main')}{agent('silent')}context = false\n"
         f'[adapters.telegram]\ntoken = "{api.token}"\napi_url = "{api.url}"\nallow = ["{ADA}"]\n'
+        "collect_ms = 0\n"
     )
 
 

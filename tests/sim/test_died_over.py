@@ -43,6 +43,7 @@ class Life:
             entropy=self._entropy,
             gate=RequestGate(self.clock),
             heard=lambda: None,
+            typing=lambda _: None,
             wakes=Bus(),
             care=care,
         )

@@ -324,33 +324,3 @@ async def test_people_choose_another_persona_than_the_place_has(world: World) ->
         await world.until(lambda: bool(world.shown(CLUB)), "the answer")
         (turn,) = await queued(life)
     assert turn.persona == "pirate"
-
-
-async def test_quick_messages_of_one_person_are_one_message(world: World) -> None:
-    world.serve(msgspec.structs.replace(OPEN, collect_ms=1_000))
-    async with world.life() as life:
-        for text in ("first half", "second half", "/whoami", "and more"):
-            world.platform.write(text)
-        world.platform.write("in the club", place=CLUB, is_addressed=True)
-        await world.until(lambda: any("and more" in t for t in world.shown(ADA.id)), "the answer")
-        await world.until(lambda: bool(world.shown(CLUB)), "the answer in the club")
-        turns = await queued(life)
-        world.platform.write("a new question")
-        await world.is_shown("heard: a new question")
-    assert sorted(each.text for each in turns) == ["first half", "in the club"]
-    private = next(each for each in world.agent.requests if "first half" in told(each))
-    assert told(private) == ["first half", "second half", "and more"]
-
-
-async def test_messages_are_collected_also_behind_a_running_answer(world: World) -> None:
-    world.serve(AdapterSettings(allow=(ADA.id,), busy="queue", collect_ms=100))
-    async with world.life():
-        world.agent.go_on.clear()
-        world.platform.write("first")
-        await world.until(lambda: bool(world.agent.requests), "the first turn")
-        world.platform.write("second")
-        world.platform.write("third")
-        await world.is_taken()
-        world.agent.go_on.set()
-        await world.is_shown("heard: third")
-    assert [told(each)[-2:] for each in world.agent.requests] == [["first"], ["second", "third"]]

@@ -154,7 +154,7 @@ def configuration(model: MoodyModel, api: BotApi, store: str) -> str:
         f'{store}\n[agents.main]\nkind = "chat"\nbase_url = "{model.server.openai_url}"\n'
         f'model = "scripted"\n[drain]\ntimeout_s = 3\n[limits]\nqueued_per_conversation = 20\n'
         f'[adapters.telegram]\ntoken = "{api.token}"\napi_url = "{api.url}"\nallow = [{people}]\n'
-        'busy = "interrupt"\n'
+        'busy = "interrupt"\ncollect_ms = 0\n'
     )
 
 

@@ -15,6 +15,7 @@ from perdure.ports.platform.manifest import Manifest, Quality
 from perdure.ports.platform.settings import (
     AdapterSettings,
     BusyChoice,
+    CollectMs,
     Name,
     NonEmptyText,
     Section,
@@ -73,11 +74,13 @@ class Route(Section, frozen=True, kw_only=True):
 class WebhookSettings(AdapterSettings, frozen=True, kw_only=True):
     """Holds the settings of `[adapters.webhook]`.
 
-    `busy` is `queue`, because a newer event does not make an older one unimportant.
+    `busy` is `queue`, because a newer event does not make an older one unimportant. Requests are
+    not collected: each one is whole.
     """
 
     routes: Mapping[Name, Route]
     busy: BusyChoice = "queue"
+    collect_ms: CollectMs = 0
     stream: bool = False
 
     def __post_init__(self) -> None:

@@ -193,6 +193,7 @@ def _place_terms(section: PlaceSection) -> PlaceTerms:
         wake=section.wake,
         busy=None if section.busy is None else Busy(section.busy),
         overhears=section.overhear,
+        collect_ms=section.collect_ms,
     )
 
 

@@ -339,7 +339,8 @@ def _receivers(dependencies: NodeDependencies, common: Common) -> Receivers:
         )
         for name, platform in dependencies.platforms.items()
     }
-    return Receivers(by_name, start=common.start)
+    typing = Typing(common.surfaces, clock=dependencies.clock, start=common.start)
+    return Receivers(by_name, typing=typing, start=common.start)
 
 
 def _fetching(dependencies: NodeDependencies, common: Common) -> FetchPump:

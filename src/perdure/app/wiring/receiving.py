@@ -23,6 +23,7 @@ def begin_receiving(dependencies: NodeDependencies, parts: NodeParts) -> None:
             entropy=dependencies.entropy,
             gate=parts.gate,
             heard=receiver.heard,
+            typing=parts.receivers.show_typing,
             wakes=parts.wakes,
             care=care,
         )

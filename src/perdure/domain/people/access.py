@@ -64,12 +64,13 @@ class PlaceTerms(msgspec.Struct, frozen=True, kw_only=True):
     wake: tuple[str, ...] = ()
     busy: Busy | None = None
     overhears: bool | None = None
+    collect_ms: int | None = None
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the terms on which the people of a platform are served, and those of single `places`;
     `domain/people/places.py` decides which count. `overhears`: what people of a group say among
-    themselves is told with the next message to the bot."""
+    themselves is told with the next message to the bot. `collect_ms` counts in private chats."""
 
     rules: AccessRules = AccessRules()
     operators: frozenset[str] = frozenset()

@@ -64,7 +64,7 @@ def terms_at(terms: Terms, arrival: Arrival) -> LocalTerms:
         instructions="\n\n".join(filter(None, said)),
         busy=place.busy or terms.busy or (Busy.QUEUE if is_group else Busy.INTERRUPT),
         overhears=_overhears(terms, place, arrival),
-        collect_ms=0 if is_group else terms.collect_ms,
+        collect_ms=_collect_ms(terms, place, is_group=is_group),
         has_own_threads=place.has_own_threads,
         is_open=is_group and not terms.is_per_person and _is_open(rules, arrival.place),
         is_left_out=is_group and _is_left_out(place, arrival.thread),
@@ -108,6 +108,14 @@ def _overhears(terms: Terms, place: PlaceTerms, arrival: Arrival) -> bool:
         if said is not None:
             return said
     return _is_open(terms.rules, arrival.place)
+
+
+def _collect_ms(terms: Terms, place: PlaceTerms, *, is_group: bool) -> int:
+    """Return within how many milliseconds messages of a person are one message. In groups, where
+    others may write between them, none are unless the place says so."""
+    if place.collect_ms is not None:
+        return place.collect_ms
+    return 0 if is_group else terms.collect_ms
 
 
 def is_woken(words: Iterable[str], text: str) -> bool:

@@ -31,7 +31,7 @@ from perdure.domain.inbound.arrivals import (
     is_wordless,
 )
 from perdure.domain.inbound.commands import command_in
-from perdure.domain.inbound.updates import Update
+from perdure.domain.inbound.updates import Update, UpdateEffect
 from perdure.domain.journal.events import Attachment, SenderTraits
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.people.access import AccessVerdict, Terms, decide, may_speak
@@ -67,6 +67,8 @@ TRIES_MAX: Final = 3
 # Without letters and digits that look alike.
 _CODE_ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _CODE_LENGTH: Final = 8
+# What becomes of a message whose turn may still wait for more of the same person.
+_WAITING_FOR_MORE: Final = (UpdateEffect.QUEUED, UpdateEffect.JOINED, UpdateEffect.SUPERSEDED)
 log = structlog.get_logger("inlet")
 
 
@@ -101,6 +103,7 @@ class AccountInlet:
         entropy: Entropy,
         gate: QuotaGate,
         heard: Callable[[], None],
+        typing: Callable[[Address], None],
         wakes: Wakes,
         care: "Care",
     ) -> None:
@@ -114,6 +117,7 @@ class AccountInlet:
         self._entropy = entropy
         self._gate = gate
         self._heard = heard
+        self._typing = typing
         self._wakes = wakes
         self._known: OrderedDict[tuple[str, str], PrincipalId] = OrderedDict()
         self.account = ""
@@ -299,7 +303,10 @@ class AccountInlet:
         try:
             is_operator = arrival.sender.id in terms.operators
             self._gate.admit(principal, is_operator=is_operator)
-            await self._door.accept(update)
+            accepted = await self._door.accept(update)
+            if update.collect_ms and accepted.effect in _WAITING_FOR_MORE:
+                # The turn begins a moment later, and the person sees already that it will.
+                self._typing(caller.address)
         except Rejected as error:
             # The queue is full, for example: the person must see that the message was not taken.
             told = sentence(f"Not taken: {error.message}")

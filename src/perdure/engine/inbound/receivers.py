@@ -11,8 +11,10 @@ from typing import Final
 
 import structlog
 
+from perdure.domain.address import Address
 from perdure.domain.errors import Ambiguous, Conflict, Permanent, Rejected, Transient
 from perdure.engine.delivery.surfaces import Surface
+from perdure.engine.delivery.typing import Typing
 from perdure.engine.foundation.supervisor import Start, attempt
 from perdure.engine.inbound.inlet import AccountInlet
 from perdure.ports.gateway import Health, PlatformView
@@ -162,8 +164,11 @@ class PlatformReceiver:
 class Receivers:
     """Runs the receivers of all platforms."""
 
-    def __init__(self, receivers: Mapping[str, PlatformReceiver], *, start: Start) -> None:
+    def __init__(
+        self, receivers: Mapping[str, PlatformReceiver], *, typing: Typing, start: Start
+    ) -> None:
         self._receivers = receivers
+        self._typing = typing
         self._start = start
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -171,6 +176,10 @@ class Receivers:
         for name, receiver in self._receivers.items():
             work = receiver.run(inlet(receiver))
             self._tasks.append(self._start(work, name=f"receive {name}"))
+
+    def show_typing(self, address: Address) -> None:
+        """Show that a message was taken, before its turn begins."""
+        self._typing.show((address,))
 
     async def stop(self) -> None:
         """Stop receiving. Platforms offer what was not acknowledged again after the restart."""
@@ -180,6 +189,7 @@ class Receivers:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self._typing.finish()
 
     async def close(self) -> None:
         for receiver in self._receivers.values():

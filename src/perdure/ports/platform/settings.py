@@ -82,6 +82,7 @@ class PlaceSection(Section, frozen=True, kw_only=True):
     wake: tuple[NonEmptyText, ...] = ()
     busy: BusyChoice | None = None
     overhear: bool | None = None
+    collect_ms: CollectMs | None = None
 
 
 class AdapterSettings(Section, frozen=True, kw_only=True):
@@ -112,7 +113,7 @@ class AdapterSettings(Section, frozen=True, kw_only=True):
     groups: Literal["shared", "person"] = "shared"
     mention: bool = True
     overhear: bool | None = None
-    collect_ms: CollectMs = 0
+    collect_ms: CollectMs = 1_000
     places: tuple[PlaceSection, ...] = ()
     display: DisplaySettings = DisplaySettings()
 

@@ -112,5 +112,7 @@ class TurnContext(NamedTuple):
         return language_of(self.update.traits.language or self.place.language)
 
     def saying(self, text: str, busy: Busy) -> "TurnContext":
-        """Return the same context with another text and another way to treat a running turn."""
-        return self._replace(update=msgspec.structs.replace(self.update, text=text, busy=busy))
+        """Return the same context with another text and another way to treat a running turn. What a
+        command says is whole, so nothing more is waited for."""
+        said = msgspec.structs.replace(self.update, text=text, busy=busy, collect_ms=0)
+        return self._replace(update=said)

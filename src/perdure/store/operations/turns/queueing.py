@@ -46,8 +46,11 @@ from perdure.store.statement import Op, run
 
 # Takes a session for the turn that begins with this message.
 _LEASE = "UPDATE sessions SET last_seq = $1, epoch = $2, active_at = $3 WHERE id = $4"
-# Lets a turn wait longer for the rest of its album.
-_WAIT_LONGER = "UPDATE turns SET not_before = $1 WHERE id = $2"
+# Lets a turn wait longer for the rest of its album. Once a turn has part of a platform's own album,
+# it is known by that album's name, so that a late rest of it does not end the turn.
+_WAIT_LONGER = """
+    UPDATE turns SET not_before = $1, album = CASE WHEN $2 = '' THEN album ELSE $2 END
+    WHERE id = $3"""
 # Bounds the events of a turn that collects an album; more messages get a turn of their own.
 ALBUM_EVENTS_MAX: Final = 100
 SUPERSEDED = Closing(Outcome.SUPERSEDED, "a newer message came", mark=REPLACED_MARK)
@@ -162,8 +165,11 @@ def _is_of_album(context: TurnContext, turn: LockedTurn) -> bool:
 def _album_of(update: Update) -> str:
     """Return the name of the album that a message is part of, or an empty string. Quick messages of
     one person count as one, where they are collected."""
-    is_collected = update.collect_ms > 0 and update.kind is UpdateKind.MESSAGE
-    return update.album or (COLLECTED if is_collected else "")
+    return update.album or (COLLECTED if _is_collected(update) else "")
+
+
+def _is_collected(update: Update) -> bool:
+    return update.collect_ms > 0 and update.kind is UpdateKind.MESSAGE
 
 
 def _wait_ms(update: Update) -> int:
@@ -173,10 +179,14 @@ def _wait_ms(update: Update) -> int:
 
 def _joins(context: TurnContext) -> Op[TurnId | None]:
     """Return the turn of the album this message belongs to, while that turn waits and is last in
-    line."""
+    line. A message that is collected also joins what else the same person has just sent: words
+    before an album, or behind it."""
     newest = context.open_turns[-1] if context.open_turns else None
-    mine = (_album_of(context.update), context.update.principal)
-    if newest is None or newest.attempts or not mine[0] or (newest.album, newest.sender) != mine:
+    if newest is None or newest.attempts or not newest.album:
+        return None
+    update = context.update
+    is_theirs = newest.sender == update.principal
+    if not is_theirs or not (_is_collected(update) or newest.album == update.album):
         return None
     events = yield from journal.of_turn(newest.id)
     return newest.id if len(events) < ALBUM_EVENTS_MAX else None
@@ -194,7 +204,7 @@ def _join(context: TurnContext, turn: TurnId) -> Op[Reception]:
     )
     recorded = yield from journal.append(context.session, [event], at=stamp.at)
     yield from attaching.put(event, stamp)
-    yield from run(_WAIT_LONGER, stamp.at + _wait_ms(update), turn)
+    yield from run(_WAIT_LONGER, stamp.at + _wait_ms(update), update.album, turn)
     yield from look_again(context.session, stamp)
     return Reception(accepted=accepted(context, turn, UpdateEffect.JOINED, recorded))
 
