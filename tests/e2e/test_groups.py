@@ -3,13 +3,16 @@ model server that writes down what it is asked."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
+import aiohttp
 import pytest
 
 from perdure.app.wiring.system import SystemClock
 from perdure.testkit.models.model_script import Reply, ScriptedRequest, say
 from perdure.testkit.models.model_server import ModelServer
 from perdure.testkit.peers.telegram.bot_api import BotApi
+from perdure.testkit.processes.http import Client
 from perdure.testkit.processes.process import GatewayProcess
 
 pytestmark = pytest.mark.timeout(60)
@@ -103,3 +106,66 @@ async def test_where_it_reads_along_the_bot_may_be_silent_and_leaves_other_bots_
     assert [each.text for each in shown] == ["answer 2"]
     assert "You look after the club." in model.told()
     assert len(model.asked) == 2, "what is for another bot is left to it"
+
+
+OLD, NEW = -555, -1005550
+PLACE = (
+    f'[[adapters.telegram.places]]\nplace = "{OLD}"\ninstructions = "You look after the club."\n'
+)
+
+
+async def post(gateway: GatewayProcess, path: str, body: object) -> dict[str, Any]:
+    async with aiohttp.ClientSession() as http:
+        status, answer = await Client(gateway, http).call("POST", path, body=body)
+    assert status in (200, 201, 202), answer
+    found: dict[str, Any] = answer
+    return found
+
+
+def ask_in(api: BotApi, chat: int, text: str) -> None:
+    api.write(chat, f"{NAME} {text}", **{"from": ADA, "entities": [MENTION]})
+
+
+async def has_shown(api: BotApi, chat: int, text: str) -> None:
+    await api.wait_shown(chat, lambda shown: any(text in each.text for each in shown))
+
+
+async def test_a_group_that_becomes_a_supergroup_takes_everything_along(
+    api: BotApi, model: Model, gateway_factory: Factory
+) -> None:
+    gateway = await gateway_factory(toml=toml(api, model, f"operators = ['42']\n{PLACE}"))
+    ask_in(api, OLD, "the key is blue")
+    await has_shown(api, OLD, "answer 1")
+    ask_in(api, OLD, "/home")
+    await has_shown(api, OLD, "home conversation")
+    job = {"conversation": f"telegram:{OLD}", "prompt": "say tea", "every_s": 3_600}
+    ordered = await post(gateway, "/api/jobs", job)
+    api.write(OLD, "lunch at noon?", **{"from": BOB})
+    await gateway.kill()
+    api.migrate(OLD, NEW)
+    await gateway.start()
+    ask_in(api, NEW, "which colour?")
+    await has_shown(api, NEW, "answer 2")
+    words = model.told()
+    assert "the key is blue" in words
+    assert words.index("lunch at noon?") < words.index("which colour?")
+    assert "You look after the club." in words
+    await post(gateway, f"/api/jobs/{ordered['id']}/run", {})
+    await has_shown(api, NEW, "answer 3")
+
+
+async def test_a_move_that_nobody_told_is_learned_from_the_refusal(
+    api: BotApi, model: Model, gateway_factory: Factory
+) -> None:
+    gateway = await gateway_factory(toml=toml(api, model, f"operators = ['42']\n{PLACE}"))
+    ask_in(api, OLD, "the key is blue")
+    await has_shown(api, OLD, "answer 1")
+    api.chats.migrate(OLD, NEW, keeps_messages=True)
+    await post(gateway, "/api/send", {"to": f"telegram:{OLD}", "text": "the backup is done"})
+    await has_shown(api, NEW, "the backup is done")
+    await gateway.kill()
+    await gateway.start()
+    ask_in(api, NEW, "which colour?")
+    await has_shown(api, NEW, "answer 2")
+    assert "the key is blue" in model.told()
+    assert "You look after the club." in model.told()

@@ -39,6 +39,7 @@ class Life:
             door=None,  # type: ignore[arg-type]
             access=store.access,
             overhearing=store.overhearing,
+            places=store.places,
             principals=store.principals,
             entropy=self._entropy,
             gate=RequestGate(self.clock),

@@ -10,7 +10,14 @@ from perdure.adapters.telegram.hearing.updates import TelegramUpdate, User
 from perdure.adapters.telegram.inbound import arrival_of
 from perdure.domain.content.forwards import Forward, ForwardOrigin
 from perdure.domain.content.stickers import Sticker
-from perdure.domain.inbound.arrivals import Arrival, FileReference, PlaceKind, Sender, departure
+from perdure.domain.inbound.arrivals import (
+    Arrival,
+    FileReference,
+    PlaceKind,
+    Sender,
+    departure,
+    relocation,
+)
 from perdure.domain.kinds import UpdateKind
 
 ME = User(id=700, is_bot=True, username="perdure_bot")
@@ -317,8 +324,6 @@ def test_what_has_no_words_is_described(fields: dict[str, Any], said: str) -> No
     "fields",
     [
         {"new_chat_members": [ADA]},
-        {"migrate_to_chat_id": -100999},
-        {"migrate_from_chat_id": -99},
         {"pinned_message": {"message_id": 1, "chat": GROUP, "date": 1}},
         {"text": "my own", "from": BOT},
         {"text": ""},
@@ -419,6 +424,19 @@ def test_the_edit_of_a_forward_is_still_a_forward() -> None:
     assert (first.kind, first.text, first.target) == (UpdateKind.EDIT, "", "-100123/5")
     assert first.forwards == (Forward(origin=ForwardOrigin.CHANNEL, name="News", text="/new"),)
     assert first.external_id != second.external_id
+
+
+@pytest.mark.parametrize(
+    ("fields", "move"),
+    [
+        ({"migrate_to_chat_id": -100999}, ("-100123", "-100999")),
+        ({"migrate_from_chat_id": -99}, ("-99", "-100123")),
+    ],
+)
+def test_a_group_that_becomes_a_supergroup_is_told_from_both(
+    fields: dict[str, Any], move: tuple[str, str]
+) -> None:
+    assert maybe(GROUP, **fields) == relocation(*move)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,8 @@ ERRANDS: Final = (
 
 class UpdateKind(StrEnum):
     """Says what came in. An EDIT or a DELETE is about an earlier message. SENT is meant for another
-    place than the one it came from. LEFT: the bot is not in the place any more."""
+    place than the one it came from. LEFT: the bot is not in the place any more. MOVED: the place
+    has another id now."""
 
     MESSAGE = "message"
     CALL = "call"
@@ -69,3 +70,4 @@ class UpdateKind(StrEnum):
     EDIT = "edit"
     DELETE = "delete"
     LEFT = "left"
+    MOVED = "moved"

@@ -39,6 +39,7 @@ from perdure.domain.inbound.arrivals import (
     PlaceKind,
     Sender,
     departure,
+    relocation,
 )
 from perdure.domain.inbound.commands import command_in
 from perdure.domain.kinds import UpdateKind
@@ -53,7 +54,7 @@ _GONE: Final = ("left", "kicked")
 def envelope_of(update: TelegramUpdate, me: User) -> Arrival | None:
     """Return what the decision about an update needs. Returns None where it does not concern us."""
     if (message := update.message or update.channel_post) is not None:
-        return _message(message, me)
+        return _moved(message) or _message(message, me)
     if (edited := update.edited_message or update.edited_channel_post) is not None:
         return _edit(edited, me)
     if update.callback_query is not None:
@@ -78,7 +79,7 @@ def arrival_of(update: TelegramUpdate, me: User) -> Arrival | None:
         return msgspec.structs.replace(envelope, label=label, text=word)
     if (stop := update.stopped_message_generation) is not None:
         return msgspec.structs.replace(envelope, label=stop.chat.name, text="/stop")
-    if envelope.kind is UpdateKind.LEFT:
+    if envelope.kind in (UpdateKind.LEFT, UpdateKind.MOVED):
         return envelope
     posted = update.message or update.channel_post
     edited = update.edited_message or update.edited_channel_post
@@ -110,6 +111,16 @@ def _read(envelope: Arrival, message: Message, me: User) -> Arrival | None:
     # On Telegram a person cannot add words of their own to a forward.
     forwards = (msgspec.structs.replace(forward, text=said),)
     return msgspec.structs.replace(arrival, text="", forwards=forwards)
+
+
+def _moved(message: Message) -> Arrival | None:
+    """Return that a group has become a supergroup, which has another number. Telegram tells it in
+    both, and each time names the other one. Returns None for any other message."""
+    if message.migrate_to_chat_id is not None:
+        return relocation(str(message.chat.id), str(message.migrate_to_chat_id))
+    if message.migrate_from_chat_id is not None:
+        return relocation(str(message.migrate_from_chat_id), str(message.chat.id))
+    return None
 
 
 def _message(message: Message, me: User) -> Arrival | None:

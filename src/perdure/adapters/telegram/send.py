@@ -75,7 +75,17 @@ class Sending:
                 raise
 
     async def perform(self, effect: Effect) -> Receipt:
-        """Perform one effect and return its receipt. Raises as the `Adapter` port says."""
+        """Perform one effect and return its receipt, which tells if its group has moved. Raises as
+        the `Adapter` port says."""
+        receipt = await self._performed(effect)
+        moved_to = self._moves.get(payloads.place(effect.address)["chat_id"])
+        return (
+            receipt
+            if moved_to is None
+            else Receipt(external_id=receipt.external_id, moved_to=str(moved_to))
+        )
+
+    async def _performed(self, effect: Effect) -> Receipt:
         match effect:
             case Post():
                 return await self._post(effect)

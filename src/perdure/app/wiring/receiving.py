@@ -19,6 +19,7 @@ def begin_receiving(dependencies: NodeDependencies, parts: NodeParts) -> None:
             door=parts.door,
             access=dependencies.store.access,
             overhearing=dependencies.store.overhearing,
+            places=dependencies.store.places,
             principals=dependencies.store.principals,
             entropy=dependencies.entropy,
             gate=parts.gate,

@@ -62,18 +62,20 @@ class Press(msgspec.Struct, frozen=True, kw_only=True):
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     """Holds one thing that a person did.
 
-    `kind` is message, edit, delete or left; for edits and deletions, `target` is the external id of
-    the message that they are about. With `left` the bot is not in the place any more, and nothing
-    but the place counts (`departure`). `external_id` is unique within the bot's account: the
-    adapter adds the place if the platform's ids are unique only per place. `is_addressed`: it
-    mentions the bot, answers it, or is a command for it. `is_for_another`: it does that with
-    another bot, as far as the platform can tell. Messages with the same `album` were sent as one.
-    `quote` is the text of the message that it replies to, if the platform tells, `quoted_from` says
-    who wrote that, and `quoted_files` are its files. `forwards` are messages that the person
-    forwarded: `text` and `is_addressed` are about the person's own words only, while `files` may
-    belong to either. `agent` names who answers if the configuration of this place names another
-    agent than the platform's. `press` is set if it is the press of a button under a question, and
-    `reply_to` is the external id of the message that it replies to, if the platform tells.
+    `kind` is message, edit, delete, left or moved; for edits and deletions, `target` is the
+    external id of the message that they are about. With `left` the bot is not in the place any
+    more, and nothing but the place counts (`departure`). With `moved` nothing counts but the place
+    and `moved_to`, the id that it has now (`relocation`). `external_id` is unique within the bot's
+    account: the adapter adds the place if the platform's ids are unique only per place.
+    `is_addressed`: it mentions the bot, answers it, or is a command for it. `is_for_another`: it
+    does that with another bot, as far as the platform can tell. Messages with the same `album` were
+    sent as one. `quote` is the text of the message that it replies to, if the platform tells,
+    `quoted_from` says who wrote that, and `quoted_files` are its files. `forwards` are messages
+    that the person forwarded: `text` and `is_addressed` are about the person's own words only,
+    while `files` may belong to either. `agent` names who answers if the configuration of this place
+    names another agent than the platform's. `press` is set if it is the press of a button under a
+    question, and `reply_to` is the external id of the message that it replies to, if the platform
+    tells.
     `begins_thread`: its thread is a new one, below this message. `own_thread` is the thread that it
     could begin. The label of a group stands in the envelope too, if the platform tells it with the
     message.
@@ -101,6 +103,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     is_for_another: bool = False
     quoted_from: str = ""
     quoted_files: tuple[FileReference, ...] = ()
+    moved_to: str = ""
 
 
 def departure(place: str) -> Arrival:
@@ -111,6 +114,18 @@ def departure(place: str) -> Arrival:
         place=place,
         place_kind=PlaceKind.GROUP,
         sender=Sender(id=""),
+    )
+
+
+def relocation(place: str, moved_to: str) -> Arrival:
+    """Return the arrival that tells that a place has another id now."""
+    return Arrival(
+        kind=UpdateKind.MOVED,
+        external_id=f"{place}/moved",
+        place=place,
+        place_kind=PlaceKind.GROUP,
+        sender=Sender(id=""),
+        moved_to=moved_to,
     )
 
 

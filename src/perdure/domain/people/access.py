@@ -86,9 +86,9 @@ class Speaker(msgspec.Struct, frozen=True, kw_only=True):
     """Describes the person that a turn is for, as the store knows them when the turn begins.
 
     `name` is the name of their principal. `adapter` and `place` say where they wrote, or where
-    their errand belongs. `has_token`: a token of theirs is not revoked. `is_paired`: they are
-    paired with the account that they wrote to. `traits` are those of the time when the message
-    came.
+    their errand belongs, and `former_place` is the id that this place had before. `has_token`: a
+    token of theirs is not revoked. `is_paired`: they are paired with the account that they wrote
+    to. `traits` are those of the time when the message came.
     """
 
     name: str
@@ -97,6 +97,7 @@ class Speaker(msgspec.Struct, frozen=True, kw_only=True):
     has_token: bool
     is_paired: bool
     traits: SenderTraits = NO_TRAITS
+    former_place: str = ""
 
     @property
     def sender(self) -> Sender | None:
@@ -124,6 +125,13 @@ def may_speak(rules: AccessRules, sender: Sender, place: str, *, is_paired: bool
     )
 
 
+def rules_in(rules: AccessRules, place: str, *, former: str) -> AccessRules:
+    """Return the rules for a place. If it was allowed under its former id, it still is."""
+    if former not in rules.places or place in rules.places:
+        return rules
+    return msgspec.structs.replace(rules, places=rules.places | {place})
+
+
 def access_refusal(rules: AccessRules, speaker: Speaker) -> str:
     """Return why a turn of this speaker may not begin any more, or an empty string if it may.
     `rules` are the present rules of the speaker's adapter. A token decides over HTTP, where there
@@ -134,7 +142,8 @@ def access_refusal(rules: AccessRules, speaker: Speaker) -> str:
         if speaker.has_token:
             return ""
         return f"{ACCESS_ENDED}: no token of {speaker.name} is valid any more"
-    if may_speak(rules, sender, speaker.place, is_paired=speaker.is_paired):
+    here = rules_in(rules, speaker.place, former=speaker.former_place)
+    if may_speak(here, sender, speaker.place, is_paired=speaker.is_paired):
         return ""
     if rules.is_closed:
         return f"{ACCESS_ENDED}: nobody is served on {speaker.adapter} any more"

@@ -13,7 +13,7 @@ import msgspec
 from perdure.domain.content.silence import NOTHING_TO_SAY
 from perdure.domain.inbound.arrivals import SCANNED_MAX, Arrival, PlaceKind
 from perdure.domain.outcomes import Busy
-from perdure.domain.people.access import EVERYBODY, AccessRules, PlaceTerms, Terms
+from perdure.domain.people.access import EVERYBODY, AccessRules, PlaceTerms, Terms, rules_in
 from perdure.domain.tools.globs import is_match
 
 # What a model is told in a place where it reads along.
@@ -46,12 +46,14 @@ class LocalTerms(msgspec.Struct, frozen=True, kw_only=True):
     wake: tuple[str, ...] = ()
 
 
-def terms_at(terms: Terms, arrival: Arrival) -> LocalTerms:
+def terms_at(terms: Terms, arrival: Arrival, *, former: str = "") -> LocalTerms:
     """Return the terms for the place of an arrival: those of the first section that fits the place,
-    and the platform's own where that section says nothing."""
-    place = next((each for each in terms.places if _fits(each, arrival)), PlaceTerms())
+    and the platform's own where that section says nothing. What names the `former` id of the place
+    is about it too."""
+    place = next((each for each in terms.places if _fits(each, arrival, former)), PlaceTerms())
     needs = place.needs_mention
-    rules = terms.rules if needs is None else _with_mention(terms.rules, needs=needs)
+    rules = rules_in(terms.rules, arrival.place, former=former)
+    rules = rules if needs is None else _with_mention(rules, needs=needs)
     is_group = arrival.place_kind is PlaceKind.GROUP
     reads_along = is_group and not rules.needs_mention
     said = [place.instructions, _READS_ALONG if reads_along else ""]
@@ -63,7 +65,7 @@ def terms_at(terms: Terms, arrival: Arrival) -> LocalTerms:
         persona=place.persona,
         instructions="\n\n".join(filter(None, said)),
         busy=place.busy or terms.busy or (Busy.QUEUE if is_group else Busy.INTERRUPT),
-        overhears=_overhears(terms, place, arrival),
+        overhears=_overhears(terms, rules, place, arrival),
         collect_ms=_collect_ms(terms, place, is_group=is_group),
         has_own_threads=place.has_own_threads,
         is_open=is_group and not terms.is_per_person and _is_open(rules, arrival.place),
@@ -77,10 +79,10 @@ def _with_mention(rules: AccessRules, *, needs: bool) -> AccessRules:
     return msgspec.structs.replace(rules, needs_mention=needs)
 
 
-def _fits(place: PlaceTerms, arrival: Arrival) -> bool:
-    """Tell whether a section is about the place of an arrival: by its id, or by a pattern for its
-    name."""
-    if place.place == arrival.place:
+def _fits(place: PlaceTerms, arrival: Arrival, former: str) -> bool:
+    """Tell whether a section is about the place of an arrival: by its id, by the id that it had
+    before, or by a pattern for its name."""
+    if place.place in (arrival.place, former):
         return True
     label = arrival.label if arrival.place_kind is PlaceKind.GROUP else ""
     return bool(label) and is_match(place.place.casefold(), label.casefold())
@@ -97,7 +99,7 @@ def _is_open(rules: AccessRules, place: str) -> bool:
     return EVERYBODY in rules.allow or place in rules.places
 
 
-def _overhears(terms: Terms, place: PlaceTerms, arrival: Arrival) -> bool:
+def _overhears(terms: Terms, rules: AccessRules, place: PlaceTerms, arrival: Arrival) -> bool:
     """Tell whether the bot is told what people of the place say among themselves. If nothing says
     so, it is where everybody may speak to it: where only listed people may be heard, the others
     are not heard by this way either. Where each person has a conversation of their own, nothing is
@@ -107,7 +109,7 @@ def _overhears(terms: Terms, place: PlaceTerms, arrival: Arrival) -> bool:
     for said in (place.overhears, terms.overhears):
         if said is not None:
             return said
-    return _is_open(terms.rules, arrival.place)
+    return _is_open(rules, arrival.place)
 
 
 def _collect_ms(terms: Terms, place: PlaceTerms, *, is_group: bool) -> int:

@@ -40,8 +40,10 @@ class AttemptRecords:
         receipt: str = "",
         error: str = "",
         due_in_s: float = 0,
+        moved_to: str = "",
     ) -> None:
-        """Record the result of an attempt: the part moves to `state`. Publishes to the feed what
+        """Record the result of an attempt: the part moves to `state`, and with `moved_to` its place
+        to another id. Publishes to the feed what
         was journalled for it."""
         record = partial(
             self._outbox.record,
@@ -51,6 +53,7 @@ class AttemptRecords:
             error=error,
             due_in_s=due_in_s,
             attempt=part.attempts,
+            moved_to=moved_to,
         )
         await self._write(part, partial(self._and_tell, record))
         self._wakes.publish(Topic.HOOKS)

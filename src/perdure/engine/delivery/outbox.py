@@ -325,7 +325,9 @@ class OutboxPump:
     async def _sent(self, part: Part, receipt: Receipt) -> None:
         is_gone = part.step is DeliveryStep.DELETE and receipt.external_id != KEPT
         proof = GONE if is_gone else receipt.external_id
-        await self._tries.record(part, PartState.SENT, receipt=proof or KEPT)
+        await self._tries.record(
+            part, PartState.SENT, receipt=proof or KEPT, moved_to=receipt.moved_to
+        )
 
     async def _failed(
         self,

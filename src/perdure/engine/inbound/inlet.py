@@ -44,6 +44,7 @@ from perdure.engine.inbound.envelopes import Envelope
 from perdure.ports.gateway import Door
 from perdure.ports.people.access import AccessRecords, CallerStanding, DeadLetter, PlacedArrival
 from perdure.ports.people.overhearing import HeardLine, Overhearing
+from perdure.ports.people.places import Places
 from perdure.ports.people.principals import Principals
 from perdure.ports.people.quotas import QuotaGate
 from perdure.ports.platform.adapter import ArrivalReading
@@ -99,6 +100,7 @@ class AccountInlet:
         door: Door,
         access: AccessRecords,
         overhearing: Overhearing,
+        places: Places,
         principals: Principals,
         entropy: Entropy,
         gate: QuotaGate,
@@ -113,6 +115,7 @@ class AccountInlet:
         self._door = door
         self._access = access
         self._overhearing = overhearing
+        self._places = places
         self._principals = principals
         self._entropy = entropy
         self._gate = gate
@@ -131,9 +134,9 @@ class AccountInlet:
         Raises `Transient` or `Ambiguous` if it cannot be taken now."""
         self._heard()
         envelope = Envelope(arrival, reading)
-        decided = self._forget if arrival.kind is UpdateKind.LEFT else self._decide
+        decide = {UpdateKind.LEFT: self._forget, UpdateKind.MOVED: self._relocate}
         await attempt(
-            decided(envelope),
+            decide.get(arrival.kind, self._decide)(envelope),
             partial(self._put_aside, envelope),
             foreseen=(Transient, Ambiguous),
         )
@@ -191,11 +194,16 @@ class AccountInlet:
     async def _decide(self, envelope: Envelope) -> None:
         """Decide whether the sender may speak, and do what follows from that."""
         arrival = envelope.arrival
-        terms = terms_at(self._terms(), arrival)
         if envelope.is_open and is_wordless(arrival):
             return
+        terms = terms_at(self._terms(), arrival)
         caller = PlacedArrival(address=self._address(arrival, terms), arrival=arrival)
         standing = await self._access.standing(caller)
+        if standing.former_place:
+            # The settings may name the place by the id that it had before.
+            terms = terms_at(self._terms(), arrival, former=standing.former_place)
+            caller = PlacedArrival(address=self._address(arrival, terms), arrival=arrival)
+            standing = await self._access.standing(caller)
         if standing.is_refused:
             return  # offered again: the refusal is stored already, and its notice with it
         if standing.where is not None:
@@ -269,6 +277,12 @@ class AccountInlet:
         """Forget what was said in a place that the bot has left."""
         terms = terms_at(self._terms(), envelope.arrival)
         await self._overhearing.forget(self._address(envelope.arrival, terms))
+
+    async def _relocate(self, envelope: Envelope) -> None:
+        """Move what is known of a place to the id that it has now."""
+        arrival = envelope.arrival
+        where = Address(adapter=self._name, account=self.account, place=arrival.place)
+        await self._places.relocate(where, to=arrival.moved_to)
 
     async def _read(self, envelope: Envelope, standing: CallerStanding, terms: LocalTerms) -> None:
         """Read the whole arrival of a sender who may speak, and take it."""

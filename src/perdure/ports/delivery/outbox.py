@@ -101,7 +101,7 @@ class Outbox(Protocol):
         a receipt is returned as a post. If the answer is lost, `release` gives the parts back.
         """
 
-    async def record(
+    async def record(  # noqa: PLR0913 - all that is known of a try
         self,
         part: PartId,
         state: PartState,
@@ -110,8 +110,10 @@ class Outbox(Protocol):
         error: str = "",
         due_in_s: float = 0,
         attempt: int = 0,
+        moved_to: str = "",
     ) -> list[Recorded]:
-        """Record the result of an attempt. Returns what was journalled for it.
+        """Record the result of an attempt. Returns what was journalled for it. With `moved_to` the
+        part's place is moved to that id in the same transaction (`Places.relocate`).
 
         With `attempt`, only that attempt may record. If the part's words were taken back meanwhile,
         a part that would become pending expires. If another part has this receipt already, the part

@@ -22,13 +22,15 @@ class CallerStanding(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what is known of the sender of an arrival. `is_refused`: this arrival was refused
     before. `is_engaged`: it is about a message that was accepted, or in a thread that has a
     conversation. If it is about a message, `author` has sent that message, in the conversation at
-    `where`; None if it is in another place."""
+    `where`; None if it is in another place. `former_place` is the id that the place had before, or
+    empty."""
 
     is_paired: bool
     is_engaged: bool
     is_refused: bool = False
     author: PrincipalId | None = None
     where: Address | None = None
+    former_place: str = ""
 
 
 class PairingView(msgspec.Struct, frozen=True, kw_only=True):

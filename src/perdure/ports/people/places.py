@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from perdure.domain.address import AddressForm
+from perdure.domain.address import Address, AddressForm
 from perdure.domain.ids import ConversationId, PrincipalId
 from perdure.domain.inbound.updates import Accepted
 from perdure.ports.people.principals import Principal
@@ -48,7 +48,7 @@ class PlaceView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Places(Protocol):
-    """Lists the places where people talk, and sends messages into them.
+    """Lists the places where people talk, sends messages into them, and moves them.
 
     Guarantees: each method is one transaction or one snapshot.
     Requires: text that passed `storable`.
@@ -67,6 +67,13 @@ class Places(Protocol):
         that is unknown; `Transient` while the platform's account is not known; `Conflict` for
         another text under a known id.
         """
+
+    async def relocate(self, place: Address, *, to: str) -> None:
+        """Move everything that is known of a place to the id that it has now: its conversations
+        with their history, grants and jobs, and what was overheard. Whoever names the old id means
+        the new one from then on. Doing it again changes nothing. Where people have written under
+        the new id already, their conversation stays, and gets the jobs, and is home in place of the
+        other one."""
 
     async def known(self, *, principal: PrincipalId | None, page: Page) -> list[PlaceView]:
         """Return a page of the places of a principal, or of everybody, the last active first."""

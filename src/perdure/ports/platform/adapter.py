@@ -84,9 +84,11 @@ Effect = Post | Edit | Delete | Upload | React
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds the platform's proof: its own id of what it shows now."""
+    """Holds the platform's proof: its own id of what it shows now. `moved_to` is the id that the
+    place of the effect's address has now, if the platform has said that it has another one."""
 
     external_id: str
+    moved_to: str = ""
 
 
 class Sought(msgspec.Struct, frozen=True, kw_only=True):

@@ -158,7 +158,7 @@ class TelegramCase(AdapterCase):
         self._api.chats.refuses_marks = True
 
     async def migrate(self, *, keeps_messages: bool) -> Address:
-        self._api.chats.migrate(CLUB, _MOVED, keeps_messages=keeps_messages)
+        self._api.migrate(CLUB, _MOVED, keeps_messages=keeps_messages)
         return _at(_MOVED)
 
     async def quiet_week(self) -> None:

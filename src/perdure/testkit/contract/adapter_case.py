@@ -318,7 +318,7 @@ class AdapterCase:
     async def migrate(self, *, keeps_messages: bool) -> Address:
         """Turn the group into another one and return its address. Its messages move along or are
         gone. `group` still names the old one, because that is the address the gateway has
-        stored."""
+        stored. The platform tells the adapter of it."""
         self._has_no("groups that move")
 
     async def quiet_week(self) -> None:

@@ -12,6 +12,7 @@ from perdure.domain.address import Address
 from perdure.domain.delivery import Streaming
 from perdure.domain.errors import Ambiguous, NotFound, Transient
 from perdure.domain.ids import PartId
+from perdure.domain.kinds import UpdateKind
 from perdure.ports.platform.adapter import (
     Delete,
     Edit,
@@ -299,7 +300,8 @@ class Moving:
             await case.restart(case.anew())
         for text in ("after", "after all"):
             edit = Edit(key=new_key(), address=old, receipt=shown.external_id, text=text)
-            assert await case.platform.perform(edit) == shown
+            done = await case.platform.perform(edit)
+            assert (done.external_id, done.moved_to) == (shown.external_id, new.place)
             assert await case.shown(new) == [text]
 
     async def test_what_did_not_come_along_is_told_and_posted_anew(self, case: AdapterCase) -> None:
@@ -311,3 +313,21 @@ class Moving:
             )
         await post(case, "after", old)
         assert await case.shown(new) == ["after"]
+
+    async def test_a_receipt_tells_where_the_group_is_now(self, case: AdapterCase) -> None:
+        old = await case.group()
+        assert (await case.platform.perform(a_post(old, "before"))).moved_to == ""
+        new = await case.migrate(keeps_messages=True)
+        assert (await case.platform.perform(a_post(old, "after"))).moved_to == new.place
+        assert (await case.platform.perform(a_post(new, "there"))).moved_to == ""
+
+    async def test_the_move_is_told_with_both_ids(self, case: AdapterCase) -> None:
+        old = await case.group()
+        async with case.hearing() as heard:
+            new = await case.migrate(keeps_messages=True)
+            told = await heard.wait(lambda a: a.kind == UpdateKind.MOVED, "the move")
+        assert (told.place, told.moved_to) == (old.place, new.place)
+
+
+def a_post(address: Address, text: str) -> Post:
+    return Post(key=new_key(), address=address, text=text)

@@ -15,8 +15,10 @@ from perdure.domain.journal.events import NoticePosted, Recorded
 from perdure.domain.text import harmless_line, sentence
 from perdure.ports.delivery.outbox import Expired
 from perdure.store.operations import journal, occasions
+from perdure.store.operations.addresses import ADDRESS, address_of
 from perdure.store.operations.delivery import operators, outbox
 from perdure.store.operations.delivery.outbox import PartText, put_unless_read
+from perdure.store.operations.sessions import relocating
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, many, one, run
 
@@ -30,6 +32,10 @@ _PART = """
            c.adapter, c.place, COALESCE(t.principal_id, c.principal_id)
     FROM outbox o JOIN conversations c ON c.id = o.conversation_id
     LEFT JOIN turns t ON t.id = o.turn_id LEFT JOIN media m ON m.id = o.media_id
+    WHERE o.id = $1"""
+# Reads the address at which a part was shown.
+_SENT_TO = f"""
+    SELECT {ADDRESS} FROM outbox o JOIN conversations c ON c.id = o.conversation_id
     WHERE o.id = $1"""
 # Finds when the operators were told about a conversation, if that was after an instant.
 _OPERATORS_TOLD = """
@@ -118,12 +124,18 @@ def record(  # noqa: PLR0913 - all that is known of a try
     error: str,
     due_at: int,
     attempt: int,
+    moved_to: str = "",
 ) -> Op[list[Recorded]]:
-    """Record the result of an attempt, and tell people if the part is lost."""
+    """Record the result of an attempt, and tell people if the part is lost. If the platform has
+    said that the place has another id now, everything in it moves along."""
     yield from outbox.record(
         part, state, receipt=receipt, error=error, due_at=due_at, at=stamp.at, attempt=attempt
     )
     yield from occasions.delivered(part)
+    if moved_to:
+        where = yield from one(address_of, _SENT_TO, part)
+        assert where is not None
+        yield from relocating.relocate(where, moved_to, stamp)
     return (yield from _tell(part, stamp))
 
 

@@ -8,6 +8,7 @@ import msgspec
 from perdure.domain.address import Address
 from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId
+from perdure.domain.inbound.arrivals import PlaceKind
 from perdure.domain.journal.session_events import SessionOpened
 from perdure.domain.waits import TOLERANCE_MS
 from perdure.ports.people.access import CallerStanding, PairingView, PlacedArrival
@@ -16,6 +17,7 @@ from perdure.store.operations.addresses import ADDRESS
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.delivery.outbox import DeliveryLine, PartText, put
 from perdure.store.operations.people import principals, wrong_codes
+from perdure.store.operations.sessions import relocating
 from perdure.store.operations.sessions.sessions import open_conversation, open_session
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, exists, many, one, run
@@ -137,7 +139,13 @@ def standing(caller: PlacedArrival) -> Op[CallerStanding]:
     account = (where.adapter, where.account)
     is_paired = yield from exists(_PAIRED, *account, arrival.sender.id)
     is_refused = yield from exists(_REFUSED, arrival.external_id, *account, arrival.kind)
-    known = CallerStanding(is_paired=is_paired, is_refused=is_refused, is_engaged=False)
+    is_group = arrival.place_kind is PlaceKind.GROUP
+    known = CallerStanding(
+        is_paired=is_paired,
+        is_refused=is_refused,
+        is_engaged=False,
+        former_place=(yield from relocating.former(where)) if is_group else "",
+    )
     if arrival.target:
         return (yield from _about_a_message(caller, known))
     if not where.thread:

@@ -12,6 +12,7 @@ from perdure.domain.kinds import TurnKind
 from perdure.domain.people.access import Speaker
 from perdure.ports.turns.turns import Unfinished
 from perdure.store.operations import journal
+from perdure.store.operations.sessions import relocating
 from perdure.store.statement import Op, many
 
 # Joins the principal who speaks in turn `t`, which is answered in conversation `c`.
@@ -20,11 +21,13 @@ WHO: Final = f"""
                                     THEN t.principal_id ELSE c.principal_id END"""
 # Reads what is known of that principal. People of a platform are named after it; the rest of the
 # name is their id on the platform.
-FACTS: Final = """
+_FORMER = relocating.FORMER.format(adapter="c.adapter", account="c.account", place="c.place")
+FACTS: Final = f"""
     who.name,
     EXISTS (SELECT 1 FROM tokens k WHERE k.principal_id = who.id AND k.revoked_at IS NULL),
     EXISTS (SELECT 1 FROM pairings a WHERE a.adapter = c.adapter AND a.account = c.account
-            AND a.sender = SUBSTR(who.name, LENGTH(c.adapter) + 2) AND a.state = 'approved')"""
+            AND a.sender = SUBSTR(who.name, LENGTH(c.adapter) + 2) AND a.state = 'approved'),
+    ({_FORMER})"""
 # Reads unfinished turns with their speakers and their first events.
 _UNFINISHED: Final = f"""
     SELECT t.id, {FACTS}, c.adapter, c.place, j.session_id, j.seq, j.at, j.kind, j.body
@@ -42,6 +45,7 @@ class SpeakerFacts(NamedTuple):
     place: str
     has_token: int
     is_paired: int
+    former_place: str | None
 
 
 class _Begun(NamedTuple):
@@ -51,6 +55,7 @@ class _Begun(NamedTuple):
     name: str
     has_token: int
     is_paired: int
+    former_place: str | None
     adapter: str
     place: str
     session: SessionId
@@ -69,6 +74,7 @@ def speaker(facts: SpeakerFacts, queued: AnyEvent) -> Speaker:
         has_token=bool(facts.has_token),
         is_paired=bool(facts.is_paired),
         traits=queued.traits if isinstance(queued, TurnQueued) else NO_TRAITS,
+        former_place=facts.former_place or "",
     )
 
 
@@ -77,6 +83,13 @@ def unfinished(*, after: TurnId | None, limit: int) -> Op[list[Unfinished]]:
     turns = []
     for each in (yield from many(_Begun, _UNFINISHED, after or "", limit)):
         queued = journal.entry(each.session, each.seq, each.at, each.kind, each.body).event
-        facts = SpeakerFacts(each.name, each.adapter, each.place, each.has_token, each.is_paired)
+        facts = SpeakerFacts(
+            each.name,
+            each.adapter,
+            each.place,
+            each.has_token,
+            each.is_paired,
+            each.former_place,
+        )
         turns.append(Unfinished(turn=each.turn, speaker=speaker(facts, queued)))
     return turns

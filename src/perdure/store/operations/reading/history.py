@@ -15,6 +15,7 @@ from perdure.domain.turn.standing import OpenTurn, SessionStanding
 from perdure.domain.turn.turn import AT_WORK, State
 from perdure.ports.records.history import ConversationView, Page, Shelf, Snapshot
 from perdure.store.operations.addresses import ADDRESS, address_of
+from perdure.store.operations.sessions import relocating
 from perdure.store.operations.sessions.recency import follows, newest_first
 from perdure.store.operations.sessions.scopes import SCOPE, SHARED, SearchScope
 from perdure.store.statement import Op, exists, many, one, sql_list
@@ -237,6 +238,11 @@ def _on_platform(
         found = yield from one(_Conversation, _BY_ADDRESS, *address, principal)
         if found is not None:
             return found
+    for place, thread, person in readings(rest):
+        moved = yield from relocating.place_now(adapter, place)
+        if moved is not None:
+            address = (adapter, moved, thread, person)
+            return (yield from one(_Conversation, _BY_ADDRESS, *address, principal))
     return None
 
 

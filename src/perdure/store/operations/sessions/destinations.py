@@ -8,6 +8,7 @@ from perdure.domain.ids import ConversationId, PrincipalId
 from perdure.ports.people.places import OutgoingMessage, PlaceView
 from perdure.ports.records.history import Page
 from perdure.store.operations.addresses import ADDRESS, address_of
+from perdure.store.operations.sessions import relocating
 from perdure.store.operations.sessions.recency import follows, newest_first
 from perdure.store.statement import Op, exists, many, one
 
@@ -154,6 +155,11 @@ def _on_platform(sending: OutgoingMessage, adapter: str, rest: str) -> Op[tuple[
     account = sending.accounts[adapter] or (yield from _account(adapter))
     for place, thread, person in readings(rest):
         found = yield from _conversation_at(adapter, account, place, thread, person)
+        if found is not None:
+            return found, True
+    for place, thread, person in readings(rest):
+        moved = yield from relocating.place_now(adapter, place)
+        found = yield from _conversation_at(adapter, account, moved or "", thread, person)
         if found is not None:
             return found, True
     for place, thread, person in readings(rest):

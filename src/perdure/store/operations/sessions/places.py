@@ -2,10 +2,13 @@
 
 from typing import NamedTuple
 
+import msgspec
+
 from perdure.domain.address import GROUP, Address
 from perdure.domain.ids import ConversationId, PrincipalId, SessionId, TurnId
 from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.session_events import SessionOpened
+from perdure.store.operations.sessions import relocating
 from perdure.store.operations.sessions.sessions import (
     make_live,
     open_conversation,
@@ -73,6 +76,10 @@ def resolve(update: Update, stamp: Stamp) -> Op[LiveSession]:
     conversation."""
     found = yield from _find(update.address)
     if found is None:
+        # Whoever names the id that a place had before means the place.
+        moved = yield from relocating.now(update.address)
+        if moved is not None:
+            return (yield from resolve(msgspec.structs.replace(update, address=moved), stamp))
         place = yield from _open(update, stamp)
         if place is not None:
             return place

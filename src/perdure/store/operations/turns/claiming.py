@@ -91,6 +91,7 @@ class _Next(NamedTuple):
     name: str
     has_token: int
     is_paired: int
+    former_place: str | None
     is_listed: int
     place_kind: str
     label: str
@@ -215,7 +216,12 @@ def claim_next(session: SessionId, stamp: Stamp) -> Op[Claimed]:
     events = tuple((yield from journal.of_turn(turn)))
     where = address_of(found.adapter, found.account, found.place, found.thread, found.person)
     facts = speakers.SpeakerFacts(
-        found.name, where.adapter, where.place, found.has_token, found.is_paired
+        found.name,
+        where.adapter,
+        where.place,
+        found.has_token,
+        found.is_paired,
+        found.former_place,
     )
     begun = Begun(
         lease=lease,

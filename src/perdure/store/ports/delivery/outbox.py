@@ -33,7 +33,7 @@ class StoredOutbox:
             partial(outbox.take, adapter, self._node, limit=limit, at=at)
         )
 
-    async def record(
+    async def record(  # noqa: PLR0913 - all that is known of a try
         self,
         part: PartId,
         state: PartState,
@@ -42,6 +42,7 @@ class StoredOutbox:
         error: str = "",
         due_in_s: float = 0,
         attempt: int = 0,
+        moved_to: str = "",
     ) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
         record = partial(
@@ -53,6 +54,7 @@ class StoredOutbox:
             error=error,
             due_at=_due(stamp.at, due_in_s),
             attempt=attempt,
+            moved_to=moved_to,
         )
         return await self._driver.write(partial(_with_questions, record, part, stamp))
 

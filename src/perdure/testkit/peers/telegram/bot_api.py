@@ -121,6 +121,15 @@ class BotApi:
         before = self.chats.message(chat, message_id)
         self.push(edited_message={**before, "text": text, "edit_date": edit_date})
 
+    def migrate(self, chat: int, to: int, *, keeps_messages: bool = True) -> None:
+        """Turn a group into a supergroup, which has another number, and tell the bot in both."""
+        self.chats.migrate(chat, to, keeps_messages=keeps_messages)
+        group = {"id": chat, "type": "group", "title": "Club"}
+        self.push(message={"message_id": 900, "date": 1, "chat": group, "migrate_to_chat_id": to})
+        place = self.chats.chat(to)
+        told = {"message_id": 901, "date": 1, "chat": place, "migrate_from_chat_id": chat}
+        self.push(message=told)
+
     def click(self, chat: int, message_id: int, word: str, *, user: int = 0) -> str:
         """Let a person press the button with this text, and return the id of the press."""
         buttons = self.chats.buttons(chat, message_id)
