@@ -86,15 +86,16 @@ async def test_photos_one_by_one_and_an_album_are_answered_once_each(
 ) -> None:
     await gateway_factory(toml=toml(api, model))
 
-    def photo(name: str, **fields: object) -> None:
+    def photo(name: str, album: str = "") -> None:
         about = {"file_id": api.chats.add_file(PICTURE, name=name), "file_unique_id": name}
-        api.write(ADA, photo=[{**about, "width": 1, "height": 1}], **fields)
+        shown = [{**about, "width": 1, "height": 1}]
+        api.write(ADA, photo=shown, **({"media_group_id": album} if album else {}))
 
     for name in ("a.png", "b.png", "c.png"):
         photo(name)
     await answered(api, "answer 1")
     for name in ("d.png", "e.png"):
-        photo(name, media_group_id="trip")
+        photo(name, "trip")
     await answered(api, "answer 2")
     assert len(model.asked) == 2
 

@@ -40,6 +40,7 @@ class Life:
             access=store.access,
             overhearing=store.overhearing,
             places=store.places,
+            accounts=dict,
             principals=store.principals,
             entropy=self._entropy,
             gate=RequestGate(self.clock),

@@ -66,6 +66,7 @@ class Tries(AttemptRecords):
         receipt: str = "",
         error: str = "",
         due_in_s: float = 0,
+        moved_to: str = "",
     ) -> None:
         self.decided = state
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from perdure.adapters.webhook.presets import Preset, Proved, proved
-from perdure.adapters.webhook.signing import signed_headers
+from perdure.adapters.webhook.signing import key_of, signed_headers
 from perdure.domain.errors import Rejected
 
 KEY = b"a secret of the route"
@@ -188,3 +188,57 @@ def test_the_senders_id_names_the_message_where_it_can_be_trusted() -> None:
 def test_a_body_that_is_no_object_has_no_event(content: bytes) -> None:
     assert set(check(Preset.GITHUB, github(content), content).events) == {"issues"}
     assert set(check(Preset.GRAFANA, grafana(content), content).events) == {""}
+
+
+def test_githubs_published_example_is_proved() -> None:
+    signature = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+    headers = {"x-hub-signature-256": f"sha256={signature}", "x-github-event": "push"}
+    keys, content = [b"It's a Secret to Everybody"], b"Hello, World!"
+    assert proved(Preset.GITHUB, keys, headers, content, now_ms=NOW_MS).events == ("push",)
+    with pytest.raises(Rejected):
+        proved(Preset.GITHUB, keys, headers, b"Hello, World?", now_ms=NOW_MS)
+
+
+EXAMPLE_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+EXAMPLE = {
+    "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+    "webhook-timestamp": "1614265330",
+    "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+}
+
+
+def test_the_published_example_of_standard_webhooks_is_proved_also_for_gitlab() -> None:
+    content, now_ms = b'{"test": 2432232314}', 1614265330_000
+    keys = [key_of(EXAMPLE_SECRET)]
+    known = proved(Preset.STANDARD, keys, EXAMPLE, content, now_ms=now_ms)
+    assert known.message == EXAMPLE["webhook-id"]
+    headers = {**EXAMPLE, "x-gitlab-event": "Push Hook"}
+    known = proved(Preset.GITLAB, [EXAMPLE_SECRET.encode()], headers, content, now_ms=now_ms)
+    assert (known.message, known.events[0]) == (EXAMPLE["webhook-id"], "Push Hook")
+
+
+@pytest.mark.parametrize(
+    ("token", "headers"),
+    [
+        (EXAMPLE_SECRET, {}),  # the signing token itself is no proof
+        ("", {"webhook-signature": "", "webhook-id": "", "webhook-timestamp": ""}),
+        ("", {"webhook-timestamp": "1614265331"}),
+        ("", {"webhook-signature": "v1,ünicode"}),
+    ],
+)
+def test_where_gitlab_signs_nothing_else_proves_a_request(
+    token: str, headers: dict[str, str]
+) -> None:
+    given = {**({} if token else EXAMPLE), **headers, "x-gitlab-token": token}
+    with pytest.raises(Rejected) as refusal:
+        proved(Preset.GITLAB, [EXAMPLE_SECRET.encode()], given, b"{}", now_ms=1614265330_000)
+    assert refusal.value.code == "unauthorized"
+
+
+def test_a_route_may_change_over_from_gitlabs_bare_secret_to_its_signatures() -> None:
+    keys, now_ms = [KEY, EXAMPLE_SECRET.encode()], 1614265330_000
+    assert proved(Preset.GITLAB, keys, gitlab(b""), b"{}", now_ms=now_ms).message
+    signed = b'{"test": 2432232314}'
+    assert proved(Preset.GITLAB, keys, EXAMPLE, signed, now_ms=now_ms).message
+    with pytest.raises(Rejected):  # a signature that does not fit is not made up for by the secret
+        proved(Preset.GITLAB, keys, {**EXAMPLE, **gitlab(b"")}, b"{}", now_ms=now_ms)

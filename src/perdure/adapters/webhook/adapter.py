@@ -90,7 +90,7 @@ class Webhook:
                 "replay this part"
             )
         answered = _answered(effect, route)
-        if route.callback is None and not answered:
+        if route.callback is None and not answered and route.deliver_to is None:
             raise Permanent(
                 f"route {name} has no callback, and this answers no request that could be asked "
                 "about; set callback to get such messages"

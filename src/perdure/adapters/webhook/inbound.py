@@ -33,6 +33,7 @@ def arrival_of(name: str, route: Route, *, message: str, payload: Payload) -> Ar
         text=_text(route, payload),
         is_addressed=True,
         agent=route.agent or "",
+        deliver_to=route.deliver_to or "",
     )
 
 

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from perdure.adapters.webhook.presets import Preset
-from perdure.adapters.webhook.signing import key_of
+from perdure.adapters.webhook.signing import is_key, key_of
 from perdure.adapters.webhook.template import TEMPLATE, TEMPLATE_WITH_PLACE
 from perdure.domain.address import AddressForm
 from perdure.domain.secret import Secret
@@ -56,7 +56,7 @@ class Route(Section, frozen=True, kw_only=True):
 
     A request may be signed with any of `secrets`. What is sent to `callback` is signed with
     `callback_secret`, or with the first of `secrets`. `preset` says who sends, and so how requests
-    are signed. Without `events` every event is taken.
+    are signed. Without `events` every event is taken. Answers also go to the address `deliver_to`.
     """
 
     secrets: Secrets
@@ -67,6 +67,7 @@ class Route(Section, frozen=True, kw_only=True):
     agent: Name | None = None
     prompt: Prompt = ""
     conversation: Conversation = EACH
+    deliver_to: NonEmptyText | None = None
     callback: Url | None = None
     callback_secret: Secret | None = None
 
@@ -95,6 +96,12 @@ class WebhookSettings(AdapterSettings, frozen=True, kw_only=True):
             if route.agent is not None:
                 yield ("routes", name, "agent"), route.agent
 
+    def named_places(self) -> Iterator[tuple[SettingKey, str]]:
+        """Yield the addresses that answers go to, each with its key."""
+        for name, route in self.routes.items():
+            if route.deliver_to is not None:
+                yield ("routes", name, "deliver_to"), route.deliver_to
+
     def problems(self) -> Iterator[tuple[SettingKey, str]]:
         """Yield what is wrong with the secrets, each with the key that it is about."""
         for name, route in self.routes.items():
@@ -112,7 +119,8 @@ class WebhookSettings(AdapterSettings, frozen=True, kw_only=True):
 
 def _no_secret(secret: Secret, route: Route, key: SettingKey) -> Iterator[tuple[SettingKey, str]]:
     """Yield the problem of a secret that cannot prove a request."""
-    if Preset(route.preset) is Preset.STANDARD:
+    preset = Preset(route.preset)
+    if preset is Preset.STANDARD or (preset is Preset.GITLAB and is_key(secret.reveal())):
         yield from _no_key(secret, key)
     elif len(secret.reveal()) < SECRET_MIN:
         yield key, f"must have at least {SECRET_MIN} characters, so that nobody guesses it"

@@ -102,11 +102,30 @@ def proved(
     """Return what a request is, if one of the keys proves it. Raises `Rejected` otherwise."""
     if preset is Preset.STANDARD:
         message = signing.verified(keys, headers, body, now_ms=now_ms)
+    elif preset is Preset.GITLAB and any(map(_is_signing_token, keys)):
+        message = _by_gitlab(keys, headers, body, now_ms=now_ms)
     elif preset in _TOKENS:
         message = _with_token(preset, keys, headers)
     else:
         message = _signed(_SCHEMES[preset], keys, headers, body, now_ms=now_ms)
     return Proved(message=message, events=tuple(_events(preset, headers, body)))
+
+
+def _by_gitlab(
+    keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, *, now_ms: int
+) -> str:
+    """Check a request of GitLab where a secret of the route is a signing token: GitLab then signs
+    as Standard Webhooks does. A signing token is never taken as it is, and beside one a bare secret
+    proves nothing but requests without a signature."""
+    tokens = [key for key in keys if not _is_signing_token(key)]
+    if tokens and signing.SIGNATURE_HEADER not in headers:
+        return _with_token(Preset.GITLAB, tokens, headers)
+    signers = [signing.key_of(key.decode()) for key in keys if _is_signing_token(key)]
+    return signing.verified(signers, headers, body, now_ms=now_ms)
+
+
+def _is_signing_token(key: bytes) -> bool:
+    return signing.is_key(key.decode(errors="replace"))
 
 
 def _with_token(preset: Preset, keys: Sequence[bytes], headers: Mapping[str, str]) -> str:

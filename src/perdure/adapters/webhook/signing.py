@@ -33,6 +33,11 @@ _ID: Final = re.compile(r"[!-\-/-~]{1,200}")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
+def is_key(secret: str) -> bool:
+    """Tell whether a secret says of itself that it is a key for these signatures."""
+    return secret.startswith(_PREFIX)
+
+
 def key_of(secret: str) -> bytes:
     """Return the key of a secret such as `whsec_…`. Raises `ValueError` that says what is wrong."""
     text = secret.removeprefix(_PREFIX).rstrip("=")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from perdure.app.config.platforms import BUILT_IN, platform_of
+from perdure.app.config.platforms import BUILT_IN, address_forms, platform_of
 from perdure.app.config.toml_errors import in_quotes, instead
 from perdure.app.config.toml_positions import KeyPath
 from perdure.app.config.toml_words import key_text
@@ -29,7 +29,7 @@ from perdure.app.config.values import (
     TranscriberConfig,
 )
 from perdure.app.network.proxies import RULE, UnusableProxy, proxy_of
-from perdure.domain.address import HTTP
+from perdure.domain.address import HTTP, readings
 from perdure.domain.schedule.zones import zone_of
 from perdure.ports.platform.settings import AdapterSettings
 
@@ -152,9 +152,25 @@ def _adapter(config: Config, name: str, adapter: AdapterSettings) -> Iterator[_F
         yield from _known_agent(config, agent, (*path, *key))
     for key, persona in adapter.named_personas():
         yield from _known_persona(config, persona, (*path, *key))
+    for key, address in adapter.named_places():
+        yield from _known_place(config, address, (*path, *key))
     for key, problem in adapter.problems():
         at = (*path, *key)
         yield at, f"{key_text(at)} {problem}"
+
+
+def _known_place(config: Config, address: str, path: KeyPath) -> Iterator[_Finding]:
+    """Yield that no configured platform has such an address, with what addresses look like."""
+    adapter, _, rest = address.partition(":")
+    platforms_ = [name for name in config.adapters if name != path[1]]
+    if adapter not in platforms_:
+        advice = instead(adapter, platforms_, noun="platforms") if platforms_ else "add one"
+        yield path, f"{key_text(path)} names the unknown platform {in_quotes(adapter)}; {advice}"
+        return
+    form = address_forms(config.adapters)[adapter]
+    if not any(form.takes(*each) for each in readings(rest)):
+        example = f"{adapter}:{form.example}"
+        yield path, f"{key_text(path)} must be an address such as {in_quotes(example)}"
 
 
 def _known_persona(config: Config, name: str, path: KeyPath) -> Iterator[_Finding]:

@@ -20,6 +20,7 @@ def begin_receiving(dependencies: NodeDependencies, parts: NodeParts) -> None:
             access=dependencies.store.access,
             overhearing=dependencies.store.overhearing,
             places=dependencies.store.places,
+            accounts=lambda: {view.name: view.account for view in parts.receivers.views()},
             principals=dependencies.store.principals,
             entropy=dependencies.entropy,
             gate=parts.gate,

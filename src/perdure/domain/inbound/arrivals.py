@@ -78,7 +78,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     tells.
     `begins_thread`: its thread is a new one, below this message. `own_thread` is the thread that it
     could begin. The label of a group stands in the envelope too, if the platform tells it with the
-    message.
+    message. `deliver_to` is the address on a platform to which the answer is also sent.
     """
 
     kind: UpdateKind = UpdateKind.MESSAGE
@@ -104,6 +104,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     quoted_from: str = ""
     quoted_files: tuple[FileReference, ...] = ()
     moved_to: str = ""
+    deliver_to: str = ""
 
 
 def departure(place: str) -> Arrival:

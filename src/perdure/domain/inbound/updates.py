@@ -51,7 +51,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     message begins its thread, so that was said in the place itself. `persona` counts where people
     have chosen none. `may_be_silent`: its agent may decide that it needs no answer.
     `is_open_place`: everybody may speak in the place, so not everybody may stop or reset there.
-    Messages of a person that come within `collect_ms` are one message; with 0 none are.
+    Messages of a person that come within `collect_ms` are one message; with 0 none are. The answer
+    is also said in the conversation `deliver_to`.
     """
 
     address: Address
@@ -85,6 +86,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     may_be_silent: bool = False
     is_open_place: bool = False
     collect_ms: int = 0
+    deliver_to: ConversationId | None = None
 
     @property
     def is_shared(self) -> bool:

@@ -131,7 +131,8 @@ class TurnQueued(Worded, frozen=True, kw_only=True):
     the agent `stand_in` does. `effort` is how much the model is to reason, as it was chosen where
     the message came from; a word in `options` goes before it. `overheard` is what others said in
     the place before, not to the bot; it is told to the model alone. `may_be_silent`: nothing is
-    posted if the answer is exactly `[SILENT]`.
+    posted if the answer is exactly `[SILENT]`. `deliver_to` is the conversation into which the
+    answer is sent on, and `sent_from` the platform of the message whose answer was sent on to here.
     """
 
     kind: TurnKind = TurnKind.MESSAGE
@@ -155,6 +156,8 @@ class TurnQueued(Worded, frozen=True, kw_only=True):
     effort: str = ""
     overheard: tuple[Overheard, ...] = ()
     may_be_silent: bool = False
+    deliver_to: ConversationId | None = None
+    sent_from: str = ""
 
     @property
     def asking(self) -> Options:

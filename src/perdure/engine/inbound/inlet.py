@@ -7,45 +7,39 @@ message on. No text is converted before the decision: what strangers send is nev
 
 import math
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import islice
 from typing import Final, assert_never
 
 import msgspec
 import structlog
 
 from perdure.domain.address import Address
-from perdure.domain.content.forwards import ForwardedText, quoted_lines, with_forwards
 from perdure.domain.content.overheard import Overheard, line_of
-from perdure.domain.content.stickers import harmless
 from perdure.domain.errors import Ambiguous, Conflict, PerdureError, Rejected, Transient
-from perdure.domain.ids import PrincipalId
+from perdure.domain.ids import ConversationId, PrincipalId
 from perdure.domain.inbound.arrivals import (
     Arrival,
-    FileReference,
     PlaceKind,
     Sender,
     is_bare_call,
     is_wordless,
 )
-from perdure.domain.inbound.commands import command_in
-from perdure.domain.inbound.updates import Update, UpdateEffect
-from perdure.domain.journal.events import Attachment, SenderTraits
+from perdure.domain.inbound.updates import UpdateEffect
 from perdure.domain.kinds import UpdateKind
 from perdure.domain.people.access import AccessVerdict, Terms, decide, may_speak
 from perdure.domain.people.places import LocalTerms, is_woken, terms_at
 from perdure.domain.people.quotas import OverQuota
-from perdure.domain.sayings.saying import tag_of
-from perdure.domain.text import harmless_line, sentence, storable
+from perdure.domain.text import sentence
 from perdure.engine.foundation.supervisor import attempt
 from perdure.engine.inbound.envelopes import Envelope
+from perdure.engine.inbound.updating import caller_name, in_passing, thread_of, update_of
 from perdure.ports.gateway import Door
 from perdure.ports.people.access import AccessRecords, CallerStanding, DeadLetter, PlacedArrival
 from perdure.ports.people.overhearing import HeardLine, Overhearing
-from perdure.ports.people.places import Places
-from perdure.ports.people.principals import Principals
+from perdure.ports.people.places import OutgoingMessage, Places
+from perdure.ports.people.principals import Principal, Principals
 from perdure.ports.people.quotas import QuotaGate
 from perdure.ports.platform.adapter import ArrivalReading
 from perdure.ports.system.clock import Clock
@@ -55,10 +49,6 @@ from perdure.ports.turns.wakes import Topic, Wakes
 
 # How many principals are remembered, so that they need not be looked up for each arrival.
 KNOWN_MAX: Final = 10_000
-NAME_MAX: Final = 64
-# What a message says that only names the bot.
-CALLED: Final = "(This message only calls you. It is about what was said before it.)"
-QUOTED_LINES_MAX: Final = 20
 # An arrival that killed a process is offered again soon after the next one has begun, so arrivals
 # are counted for so long.
 CARE_S: Final = 600.0
@@ -101,6 +91,7 @@ class AccountInlet:
         access: AccessRecords,
         overhearing: Overhearing,
         places: Places,
+        accounts: Callable[[], Mapping[str, str]],
         principals: Principals,
         entropy: Entropy,
         gate: QuotaGate,
@@ -116,6 +107,7 @@ class AccountInlet:
         self._access = access
         self._overhearing = overhearing
         self._places = places
+        self._accounts = accounts
         self._principals = principals
         self._entropy = entropy
         self._gate = gate
@@ -266,7 +258,7 @@ class AccountInlet:
             address=where,
             external_id=whole.target or whole.external_id,
             person=whole.sender.id,
-            line=Overheard(sender=_called(whole), text=line_of(_in_passing(whole))),
+            line=Overheard(sender=caller_name(whole), text=line_of(in_passing(whole))),
         )
         if whole.kind is UpdateKind.EDIT:
             await self._overhearing.reword(heard)
@@ -302,7 +294,7 @@ class AccountInlet:
             adapter=self._name,
             account=self.account,
             place=arrival.place,
-            thread=_thread(arrival, terms),
+            thread=thread_of(arrival, terms),
             person=arrival.sender.id if is_apart else "",
         )
 
@@ -313,7 +305,11 @@ class AccountInlet:
         is_nameless = author is not None and not arrival.sender.id
         principal = author if is_nameless else await self._principal(arrival.sender, terms)
         assert principal is not None
-        update = _update_of(caller, terms, principal)
+        update = update_of(caller, terms, principal)
+        if arrival.deliver_to:
+            # Before anything is stored: if nobody can know the place yet, the sender tries again.
+            goal = await self._destination(arrival.deliver_to, principal)
+            update = msgspec.structs.replace(update, deliver_to=goal)
         try:
             is_operator = arrival.sender.id in terms.operators
             self._gate.admit(principal, is_operator=is_operator)
@@ -334,6 +330,12 @@ class AccountInlet:
                 raise Transient(f"not taken yet: {error.message}") from error
             log.warning("an update changed under its id", id=arrival.external_id, why=error.message)
 
+    async def _destination(self, to: str, principal: PrincipalId) -> ConversationId:
+        """Return the conversation at an address that the configuration names."""
+        by = Principal(id=principal, name=self._name, role="member")
+        sending = OutgoingMessage(to=to, text="", external_id="", by=by, accounts=self._accounts())
+        return await self._places.open(sending)
+
     async def _principal(self, sender: Sender, terms: LocalTerms) -> PrincipalId:
         role = "operator" if sender.id in terms.operators else "member"
         key = (sender.id, role)
@@ -350,118 +352,6 @@ class AccountInlet:
     def _code(self) -> str:
         random = self._entropy.random_bytes(_CODE_LENGTH)
         return "".join(_CODE_ALPHABET[byte % len(_CODE_ALPHABET)] for byte in random)
-
-
-def _update_of(caller: PlacedArrival, terms: LocalTerms, principal: PrincipalId) -> Update:
-    """Return the update that an arrival becomes, in the name of this principal."""
-    arrival, words = caller.arrival, _words(caller.arrival)
-    return Update(
-        address=caller.address,
-        external_id=arrival.external_id,
-        kind=arrival.kind,
-        principal=principal,
-        text=words.text,
-        busy=terms.busy,
-        attachments=tuple(
-            Attachment(
-                reference=file.reference,
-                mime=file.mime,
-                name=storable(file.name),
-                size=file.size,
-                is_voice=file.is_voice,
-                sticker=harmless(file.sticker) if file.sticker else None,
-            )
-            for file in (*arrival.files, *_quoted_files(arrival))
-        ),
-        agent=arrival.agent or terms.agent,
-        instructions=terms.instructions,
-        target=arrival.target,
-        sender=_called(arrival) if not caller.address.person else "",
-        place_kind=arrival.place_kind,
-        label=storable(_label(arrival))[:NAME_MAX],
-        album=arrival.album,
-        passed_on=words.passed_on,
-        traits=SenderTraits(
-            roles=tuple(sorted(terms.rules.roles.intersection(arrival.sender.roles))),
-            is_bot=arrival.sender.is_bot,
-            language=tag_of(arrival.sender.language),
-        ),
-        press=arrival.press,
-        reply_to=arrival.reply_to,
-        said=storable(arrival.text) if arrival.reply_to else "",
-        overhears=bool(terms.overhears),
-        begins_thread=bool(caller.address.thread) and _begins_thread(arrival, terms),
-        persona=terms.persona,
-        may_be_silent=terms.may_be_silent,
-        is_open_place=terms.is_open,
-        collect_ms=terms.collect_ms,
-    )
-
-
-def _thread(arrival: Arrival, terms: LocalTerms) -> str:
-    """Return the thread in which a message is answered. In a place of its own settings each message
-    to the bot begins one, or none does."""
-    if terms.has_own_threads is False and arrival.begins_thread:
-        return ""
-    return arrival.own_thread if _begins_thread(arrival, terms) else arrival.thread
-
-
-def _begins_thread(arrival: Arrival, terms: LocalTerms) -> bool:
-    """Tell whether a message begins a thread."""
-    is_new = bool(terms.has_own_threads and arrival.own_thread and not arrival.thread)
-    return arrival.begins_thread or (is_new and arrival.kind is UpdateKind.MESSAGE)
-
-
-def _words(arrival: Arrival) -> ForwardedText:
-    """Return the text of an arrival: the quoted message, the text itself, then forwarded messages.
-    A command gets no quote, so that it stays a command; with forwarded messages there is no
-    command."""
-    text = CALLED if is_bare_call(arrival) else storable(arrival.text)
-    if arrival.quote.strip() and not _is_command(arrival):
-        told = islice(quoted_lines(arrival.quote), QUOTED_LINES_MAX)
-        name = harmless_line(arrival.quoted_from)[:NAME_MAX]
-        lead = [f"> {name} wrote:"] if name else []
-        text = "\n".join([*lead, *told, "", text])
-    return with_forwards(text, arrival.forwards)
-
-
-def _is_command(arrival: Arrival) -> bool:
-    """Tell whether a person gives a command. With forwarded messages there is none."""
-    return not arrival.forwards and command_in(storable(arrival.text)) is not None
-
-
-def _quoted_files(arrival: Arrival) -> tuple[FileReference, ...]:
-    """Return the files of the message that this one replies to. A command gets none."""
-    is_said = arrival.kind is UpdateKind.MESSAGE and not _is_command(arrival)
-    return arrival.quoted_files if is_said else ()
-
-
-def _in_passing(arrival: Arrival) -> str:
-    """Return what is kept of a message that was not meant for the bot: its words and the names of
-    its files. Which message it replies to is left out, because that was said before."""
-    words = with_forwards(storable(arrival.text), arrival.forwards).text
-    files = (harmless_line(file.name)[:NAME_MAX] or "a file" for file in arrival.files)
-    return "\n".join([*filter(None, [words]), *(f"(sent {name})" for name in files)])
-
-
-def _called(arrival: Arrival) -> str:
-    """Return how the model is told who speaks in a group: the name, made harmless because anyone
-    can choose one, and the id, which nobody can choose. Returns an empty string for a private
-    place."""
-    if arrival.place_kind is PlaceKind.PRIVATE:
-        return ""
-    name = harmless_line(arrival.sender.name)[:NAME_MAX]
-    return f"{name} ({arrival.sender.id})" if name else arrival.sender.id
-
-
-def _label(arrival: Arrival) -> str:
-    """Return what people call the place. A private chat without a name of its own is called after
-    its person, as their messages name them: a command or a click may carry another of their
-    names."""
-    is_said = arrival.kind is UpdateKind.MESSAGE and not arrival.text.startswith("/")
-    if arrival.label or arrival.place_kind is not PlaceKind.PRIVATE or not is_said:
-        return arrival.label
-    return arrival.sender.name
 
 
 def _who(arrival: Arrival) -> str:

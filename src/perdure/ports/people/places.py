@@ -68,6 +68,10 @@ class Places(Protocol):
         another text under a known id.
         """
 
+    async def open(self, sending: OutgoingMessage) -> ConversationId:
+        """Return the conversation that a sender means, and open it if nobody has written from there
+        yet. Nothing is sent. Raises like `send`."""
+
     async def relocate(self, place: Address, *, to: str) -> None:
         """Move everything that is known of a place to the id that it has now: its conversations
         with their history, grants and jobs, and what was overheard. Whoever names the old id means

@@ -94,8 +94,8 @@ class AdapterSettings(Section, frozen=True, kw_only=True):
     may speak only if it is in `allow_bots`. `operators` may use commands that concern the whole
     gateway.
 
-    Rules about several values together are checked by `named_agents` and `problems`, which name the
-    key that each is about.
+    Rules about several values together are checked by `named_agents`, `named_places` and
+    `problems`, which name the key that each is about.
     """
 
     platform: Name | None = None
@@ -130,6 +130,10 @@ class AdapterSettings(Section, frozen=True, kw_only=True):
         for number, place in enumerate(self.places):
             if place.persona is not None:
                 yield ("places", number, "persona"), place.persona
+
+    def named_places(self) -> Iterator[tuple[SettingKey, str]]:
+        """Yield the addresses on platforms that must be configured."""
+        yield from ()
 
     def problems(self) -> Iterator[tuple[SettingKey, str]]:
         """Yield why the section cannot be used, in words that follow the key: "needs …", "must be

@@ -11,6 +11,7 @@ import msgspec
 from perdure.ports.delivery.outbox import Outbox
 from perdure.ports.gateway import Door
 from perdure.ports.people.overhearing import Overhearing
+from perdure.ports.people.places import Places
 from perdure.ports.people.principals import Principals
 from perdure.ports.records.history import Archive, Conversations, Diagnostics
 from perdure.ports.records.media import Fetches
@@ -138,6 +139,9 @@ class StorePorts(Protocol):
 
     @property
     def overhearing(self) -> Overhearing: ...
+
+    @property
+    def places(self) -> Places: ...
 
     @property
     def conversations(self) -> Conversations: ...

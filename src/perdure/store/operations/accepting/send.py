@@ -9,14 +9,14 @@ import msgspec
 
 from perdure.domain.address import HTTP, Address
 from perdure.domain.errors import Rejected
-from perdure.domain.ids import PrincipalId
+from perdure.domain.ids import ConversationId, PrincipalId
 from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.events import Recorded, TurnQueued
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.turn.recovery import SUSPENDED
 from perdure.ports.people.places import OutgoingMessage, SentMessage
 from perdure.store.operations.accepting import accept
-from perdure.store.operations.addresses import ADDRESS, address_of
+from perdure.store.operations.addresses import ADDRESS, address_columns, address_of
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.people import principals
 from perdure.store.operations.sessions import destinations, places, recency
@@ -30,6 +30,10 @@ _SENT_TO = f"""
     SELECT {ADDRESS}
     FROM turns t JOIN sessions s ON s.id = t.session_id
     JOIN conversations c ON c.id = COALESCE(t.via_id, s.conversation_id) WHERE t.id = $1"""
+# Finds the conversation at an address.
+_AT = """
+    SELECT id FROM conversations
+    WHERE adapter = $1 AND account = $2 AND place = $3 AND thread = $4 AND person = $5"""
 # Counts the turns that wait in a session's line.
 _WAITING = """
     SELECT count(*) FROM turns WHERE session_id = $1 AND outcome IS NULL AND attempts = 0"""
@@ -74,6 +78,20 @@ def send(
     conversation = place.via or place.conversation
     yield from recency.touch_conversation(conversation, at=stamp.at, is_listed=True)
     return SentMessage(accepted=accepted, address=address.name)
+
+
+def open_place(sending: OutgoingMessage, stamp: Stamp) -> Op[ConversationId]:
+    """Return the conversation that a sender means, opened if there is none."""
+    address, is_known = yield from destinations.find(sending)
+    if is_known:
+        known = yield from one(ConversationId, _AT, *address_columns(address))
+        assert known is not None
+        return known
+    owner = yield from _owner(address, stamp)
+    arriving = Update(
+        address=address, external_id="", kind=UpdateKind.SENT, principal=owner, text=""
+    )
+    return (yield from places.resolve(arriving, stamp)).conversation
 
 
 def _sent_to(accepted: Accepted) -> Op[str]:

@@ -1,7 +1,8 @@
 """Finds who speaks in a turn, so that it can be decided again whether they may.
 
 If a turn was said in a place linked to another, its speaker is the person of that place, whose id
-was admitted there. A message sent from elsewhere belongs to the person who sent it.
+was admitted there. A message sent from elsewhere belongs to the person who sent it, and an
+answer that was sent on is judged by the rules of the platform from which it comes.
 """
 
 from typing import Final, NamedTuple
@@ -67,9 +68,10 @@ class _Begun(NamedTuple):
 
 def speaker(facts: SpeakerFacts, queued: AnyEvent) -> Speaker:
     """Return the speaker of the turn that began with this event."""
+    sent_from = queued.sent_from if isinstance(queued, TurnQueued) else ""
     return Speaker(
         name=facts.name,
-        adapter=facts.adapter,
+        adapter=sent_from or facts.adapter,
         place=facts.place,
         has_token=bool(facts.has_token),
         is_paired=bool(facts.is_paired),

@@ -1,4 +1,5 @@
-"""Opens errands beside a conversation, and brings their results back when they are over.
+"""Opens errands beside a conversation, and brings their results back when they are over. Answers
+that belong into another conversation are sent on in the same way.
 
 The result is brought back in the transaction that settles the errand's turn, however it ends. So
 after a crash the errand is either unfinished, or finished with its result brought back once. The
@@ -14,6 +15,7 @@ from perdure.domain.address import is_shared
 from perdure.domain.content.silence import is_silent
 from perdure.domain.content.stickers import clean_words
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId, TurnId
+from perdure.domain.inbound.updates import Update
 from perdure.domain.journal.attachments import as_fetched, given_in, places_of
 from perdure.domain.journal.events import (
     NO_TRAITS,
@@ -26,17 +28,19 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.journal.session_events import SessionOpened, TitleSet
 from perdure.domain.journal.transcript import reply_text
-from perdure.domain.kinds import UNASKED, TurnKind
+from perdure.domain.kinds import UNASKED, TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.people.access import is_access_ended
 from perdure.domain.schedule.boot import BOOT
 from perdure.domain.turn.endings import SILENT, Audience, visible_reason
 from perdure.domain.turn.errands import clean_title
+from perdure.domain.turn.recovery import SUSPENDED
 from perdure.store.operations import journal, stickers
+from perdure.store.operations.addresses import ADDRESS, address_of
 from perdure.store.operations.delivery import operators
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.jobs import ending
-from perdure.store.operations.sessions import compaction
+from perdure.store.operations.sessions import compaction, places, recency
 from perdure.store.operations.sessions.sessions import make_live, open_session, open_successor
 from perdure.store.operations.turn_context import Stamp, TurnContext
 from perdure.store.operations.turns.session_queue import queue_turn
@@ -63,6 +67,14 @@ _RUNNING = """
 # Releases a session that waits for the errand of the session before it.
 _RELEASE = """
     UPDATE sessions SET hold_until = NULL, wait_until = NULL WHERE id = $1 AND parent_id = $2"""
+
+# Finds the address of a conversation, and who owns it.
+_WHERE = f"SELECT {ADDRESS} FROM conversations c WHERE c.id = $1"
+_OWNER = "SELECT principal_id FROM conversations WHERE id = $1"
+# Finds the platform of a session's conversation.
+_ADAPTER = """
+    SELECT c.adapter FROM sessions s JOIN conversations c ON c.id = s.conversation_id
+    WHERE s.id = $1"""
 
 
 # Outcomes of a run of a job that people are told of, besides its result.
@@ -171,23 +183,65 @@ def is_running(session: SessionId, errand: TurnKind) -> Op[bool]:
 
 
 def ended(turn: TurnId, events: Sequence[Recorded], stamp: Stamp) -> Op[list[Recorded]]:
-    """Bring back the result of a turn that was an errand; do nothing for other turns. `events` are
+    """Bring back the result of a turn that was an errand, or send on the answer of one that asked
+    for it; do nothing for other turns. `events` are
     all events of the turn, or only its last."""
     if not isinstance(events[0].event, TurnQueued):
         events = yield from journal.of_turn(turn)
     queued = events[0].event
     assert isinstance(queued, TurnQueued)
     errand = queued.kind
-    if not errand.is_errand:
+    if not errand.is_errand and queued.deliver_to is None:
         return []
     own = [recorded for recorded in events if recorded.turn == turn]
     settled = own[-1].event
     session = events[0].session
+    if not errand.is_errand:
+        return (yield from _sent_on(queued, own, stamp, session=session))
     served = yield from one(_Served, _SERVED, session)
     assert served is not None
     assert isinstance(settled, TurnSettled)
     back = Back(turn, queued, settled, reply_text(own), session, *served, own)
     return (yield from _BRING_BACK[errand](back, stamp))
+
+
+def _sent_on(
+    queued: TurnQueued, own: Sequence[Recorded], stamp: Stamp, *, session: SessionId
+) -> Op[list[Recorded]]:
+    """Queue the answer of a turn in the conversation where its message wanted it, or that there is
+    none. A turn that somebody has stopped or replaced has none. It is said in the name of the one
+    who sent the message, so it is not said any more once they may not send."""
+    settled, text, files = own[-1].event, reply_text(own), given_in(own)
+    assert isinstance(settled, TurnSettled)
+    is_done = settled.outcome is Outcome.DONE
+    is_untold = settled.outcome not in _TOLD_OF_RUNS or is_access_ended(settled.reason)
+    said = text if is_done else f"{text}\n\n(It {_failure(settled)})".strip()
+    if (is_untold if not is_done else not (said or files)) or is_silent(text):
+        return []
+    where = yield from one(address_of, _WHERE, queued.deliver_to)
+    owner = yield from one(PrincipalId, _OWNER, queued.deliver_to)
+    adapter = yield from one(str, _ADAPTER, session)
+    assert where is not None
+    assert owner is not None
+    arriving = Update(address=where, external_id="", kind=UpdateKind.SENT, principal=owner, text="")
+    place = yield from places.resolve(arriving, stamp)
+    result = TurnQueued(
+        turn=TurnId(""),
+        message=MessageId(""),
+        text="",
+        kind=TurnKind.SENT,
+        answer=said,
+        files=files,
+        by=queued.by,
+        via=place.via,
+        sent_from=adapter or "",
+    )
+    recorded = yield from bring(place.session, result, stamp)
+    if place.is_successor:
+        recorded += yield from notice(place.session, None, SUSPENDED, stamp)
+    shown_in = place.via or place.conversation
+    yield from recency.touch_conversation(shown_in, at=stamp.at, is_listed=True)
+    return [*place.opened, *recorded]
 
 
 def _title(back: Back, stamp: Stamp) -> Op[list[Recorded]]:

@@ -294,6 +294,7 @@ def _queued(context: TurnContext) -> Op[TurnQueued]:
         passed_on=update.passed_on,
         overheard=overheard,
         may_be_silent=update.may_be_silent,
+        deliver_to=update.deliver_to,
     )
 
 

@@ -180,7 +180,7 @@ def settle(lease: TurnLease, settlement: Settlement, stamp: Stamp) -> Op[Settled
         yield from replies.put_reply(lease.session, lease.turn, final, stamp)
     brought = yield from errands.ended(lease.turn, [*so_far, *recorded], stamp)
     # A session may have been held back by this errand even if it brings no event.
-    has_more = is_ready or is_errand(so_far)
+    has_more = is_ready or bool(brought) or is_errand(so_far)
     return Settled(recorded=[*recorded, *brought], has_more=has_more)
 
 

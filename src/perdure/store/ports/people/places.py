@@ -3,7 +3,7 @@
 from functools import partial
 
 from perdure.domain.address import Address
-from perdure.domain.ids import MessageId, NodeId, PrincipalId, TurnId
+from perdure.domain.ids import ConversationId, MessageId, NodeId, PrincipalId, TurnId
 from perdure.ports.people.places import OutgoingMessage, PlaceView, SentMessage
 from perdure.ports.records.history import Page
 from perdure.store.drivers.driver import Driver
@@ -26,6 +26,11 @@ class StoredPlaces:
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(
             partial(send.send, sending, fresh, stamp, queue_max=queue_max)
+        )
+
+    async def open(self, sending: OutgoingMessage) -> ConversationId:
+        return await self._driver.write(
+            partial(send.open_place, sending, self._mint.stamp(self._node))
         )
 
     async def relocate(self, place: Address, *, to: str) -> None:
