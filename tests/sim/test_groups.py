@@ -301,7 +301,10 @@ async def test_each_question_may_have_a_thread_of_its_own_or_none(world: World) 
     )
     world.serve(at(thread=True, overhear=True))
     async with world.life() as life:
-        world.platform.write("said before", sender=BOB, place=CLUB)
+        aside = msgspec.structs.replace(
+            begins, external_id="club/s0", sender=BOB, text="said before", own_thread="s0"
+        )
+        world.platform.offer(msgspec.structs.replace(aside, is_addressed=False))
         world.platform.offer(begins)
         await world.until(lambda: len(world.agent.requests) == 1, "the turn")
         world.serve(at(thread=False))

@@ -108,6 +108,7 @@ def envelope_of(message: Message, *, account: str, place: ChannelPlace) -> Arriv
         place_kind=place.kind,
         sender=sender_of(message.author, message.member, place, is_bot=is_bot),
         thread=place.thread,
+        own_thread=message.id if place.kind is PlaceKind.GROUP and not place.thread else "",
         label=place.label,
         is_addressed=_is_addressed(message, account=account, place=place),
         is_for_another=_is_for_another(message, account=account, place=place),

@@ -27,6 +27,7 @@ from perdure.adapters.discord.forums import Forums, name_of
 from perdure.adapters.discord.inbound import STICKER, external_id, is_click, message_at
 from perdure.adapters.discord.payloads import Interaction, Message
 from perdure.adapters.discord.render import plain
+from perdure.adapters.discord.threads import begin_thread
 from perdure.adapters.discord.wire import (
     NO_CHANNEL,
     NO_VOICE,
@@ -109,7 +110,14 @@ class Effects:
 
     async def typing(self, address: Address) -> None:
         where = path("channels", channel_of(address), "typing")
-        await self._rest.call(RestRequest(verb="Discord, typing", method="POST", path=where))
+        typing = RestRequest(verb="Discord, typing", method="POST", path=where)
+        try:
+            await self._rest.call(typing)
+        except (NotFound, Permanent) as error:
+            is_missing = error.code == NO_CHANNEL and bool(address.thread)
+            if not is_missing or not await begin_thread(self._rest, address):
+                raise
+            await self._rest.call(typing)
 
     async def acknowledge(self, interaction: Interaction) -> None:
         """Tell Discord that a command or a click was taken. Discord allows three seconds for the
@@ -209,9 +217,16 @@ class Effects:
         return external_id(shown.channel_id, shown.id)
 
     async def _send(
-        self, effect: Post | Upload, body: NewMessage, file: File | None = None, *, name: str
+        self,
+        effect: Post | Upload,
+        body: NewMessage,
+        file: File | None = None,
+        *,
+        name: str,
+        is_begun: bool = False,
     ) -> Shown:
-        """Send a message, or open a post if the channel is a forum. Returns the shown message.
+        """Send a message; begin its thread if there is none below the question yet, or open a post
+        if the channel is a forum. Returns the shown message.
 
         Raises `ThreadGone` if the thread is deleted or closed, `Permanent` if the channel is
         deleted.
@@ -222,6 +237,8 @@ class Effects:
                 return await self._message_into(channel, body, file)
         except (NotFound, Permanent) as error:
             if error.code == NO_CHANNEL and channel == effect.address.thread:
+                if not is_begun and await begin_thread(self._rest, effect.address):
+                    return await self._send(effect, body, file, name=name, is_begun=True)
                 raise ThreadGone(f"{error}; the thread is deleted or closed") from error
             if isinstance(error, NotFound):
                 raise Permanent(f"{error}; the channel is gone, so drop this part") from error

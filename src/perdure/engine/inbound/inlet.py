@@ -34,7 +34,13 @@ from perdure.domain.people.quotas import OverQuota
 from perdure.domain.text import sentence
 from perdure.engine.foundation.supervisor import attempt
 from perdure.engine.inbound.envelopes import Envelope
-from perdure.engine.inbound.updating import caller_name, in_passing, thread_of, update_of
+from perdure.engine.inbound.updating import (
+    begins_thread,
+    caller_name,
+    in_passing,
+    thread_of,
+    update_of,
+)
 from perdure.ports.gateway import Door
 from perdure.ports.people.access import AccessRecords, CallerStanding, DeadLetter, PlacedArrival
 from perdure.ports.people.overhearing import HeardLine, Overhearing
@@ -247,7 +253,9 @@ class AccountInlet:
         arrival = envelope.arrival
         if not terms.overhears or arrival.sender.is_bot:
             return
-        where = self._address(arrival, terms)
+        # A message to the bot would begin a thread here; what is said among people does not.
+        thread = "" if begins_thread(arrival, terms) else arrival.thread
+        where = msgspec.structs.replace(self._address(arrival, terms), thread=thread)
         if arrival.kind is UpdateKind.DELETE:
             await self._overhearing.drop(where, arrival.target)
             return

@@ -61,7 +61,7 @@ def update_of(caller: PlacedArrival, terms: LocalTerms, principal: PrincipalId) 
         reply_to=arrival.reply_to,
         said=storable(arrival.text) if arrival.reply_to else "",
         overhears=bool(terms.overhears),
-        begins_thread=bool(caller.address.thread) and _begins_thread(arrival, terms),
+        begins_thread=bool(caller.address.thread) and begins_thread(arrival, terms),
         persona=terms.persona,
         may_be_silent=terms.may_be_silent,
         is_open_place=terms.is_open,
@@ -74,10 +74,10 @@ def thread_of(arrival: Arrival, terms: LocalTerms) -> str:
     to the bot begins one, or none does."""
     if terms.has_own_threads is False and arrival.begins_thread:
         return ""
-    return arrival.own_thread if _begins_thread(arrival, terms) else arrival.thread
+    return arrival.own_thread if begins_thread(arrival, terms) else arrival.thread
 
 
-def _begins_thread(arrival: Arrival, terms: LocalTerms) -> bool:
+def begins_thread(arrival: Arrival, terms: LocalTerms) -> bool:
     """Tell whether a message begins a thread."""
     is_new = bool(terms.has_own_threads and arrival.own_thread and not arrival.thread)
     return arrival.begins_thread or (is_new and arrival.kind is UpdateKind.MESSAGE)

@@ -78,6 +78,17 @@ class DiscordCase(AdapterCase):
         said = f"<@{self._server.bot}> {text}" if mention else text
         return f"{channel.id}/{self._server.write(who, channel, said)}"
 
+    async def reply_in_group(self, external_id: str, text: str) -> str:
+        said, channel = f"<@{self._server.bot}> {text}", self._server.general
+        answered = _number(external_id)
+        written = self._server.write(self._server.alice, channel, said, reply_to=answered)
+        return f"{channel.id}/{written}"
+
+    async def call_another_bot(self, text: str) -> str:
+        robot, channel = self._server.person("robot", is_bot=True), self._server.general
+        said = f"<@{robot.id}> {text}"
+        return f"{channel.id}/{self._server.write(self._server.alice, channel, said)}"
+
     async def forward(self, text: str) -> str:
         return self._forward(self._direct, text)
 
@@ -132,7 +143,8 @@ class DiscordCase(AdapterCase):
         return [each.text for each in await self._by_bot(address)]
 
     async def _by_bot(self, address: Address | None = None) -> list[ShownMessage]:
-        place = int((address or await self.private()).place)
+        where = address or await self.private()
+        place = int(where.thread or where.place)
         shown = self._server.shown(self._server.world.channels[place])
         return [each for each in shown if each.author == self._server.bot]
 

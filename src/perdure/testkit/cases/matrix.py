@@ -114,6 +114,13 @@ class MatrixCase(AdapterCase):
             return await who.write(room, text)
         return await who.write(room, f"{name}: {text}", mention=me)
 
+    async def reply_in_group(self, external_id: str, text: str) -> str:
+        room, me = (await self.group()).place, self._bot.user_id
+        name = me.removeprefix("@").partition(":")[0]
+        return await self._alice.write(
+            room, f"{name}: {text}".strip(), mention=me, reply_to=external_id
+        )
+
     async def forward(self, text: str) -> str:
         room = await self._private_room()
         return await self._alice.forward(room, text, author="@bob:elsewhere")
@@ -153,7 +160,10 @@ class MatrixCase(AdapterCase):
     async def _by_bot(self, address: Address | None = None) -> list[ShownMessage]:
         room = (address or await self.private()).place
         witness = await self._who(is_stranger=room == self._rooms.get("bob"))
-        return [each for each in await witness.shown(room) if each.author == self._bot.user_id]
+        thread = address.thread if address else ""
+        shown = await witness.shown(room)
+        by_bot = [each for each in shown if each.author == self._bot.user_id]
+        return [each for each in by_bot if not thread or each.thread == thread]
 
     async def files(self) -> list[bytes]:
         urls = [each.raw["content"]["url"] for each in await self._by_bot()]
@@ -183,7 +193,7 @@ class MatrixCase(AdapterCase):
 
     def _refuse(self, call: PlatformCall, status: int, errcode: str, **more: object) -> None:
         if self._gate is None:
-            self._has_no("gate before the server")
+            self.has_no("gate before the server")
         method, path = _REQUESTS[call]
         self._gate.refuse(method, path, status, errcode=errcode, **more)
 

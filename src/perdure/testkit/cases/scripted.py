@@ -93,7 +93,7 @@ class ScriptedCase(AdapterCase):
             case PlatformCall.FIND:
                 self._scripted.lookups.append(told)
             case PlatformCall.TYPING:
-                self._has_no("waits for typing in the script")
+                self.has_no("waits for typing in the script")
             case _:
                 self._scripted.failures.append(told)
 

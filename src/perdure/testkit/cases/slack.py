@@ -66,10 +66,10 @@ class SlackCase(AdapterCase):
         return f"{GENERAL}/{await write(GENERAL, text, user=_who(is_stranger=is_stranger))}"
 
     async def forward(self, text: str) -> str:
-        self._has_no("shared messages in local-slack")
+        self.has_no("shared messages in local-slack")
 
     async def forward_to_group(self, text: str) -> str:
-        self._has_no("shared messages in local-slack")
+        self.has_no("shared messages in local-slack")
 
     async def edit(self, external_id: str, text: str) -> None:
         await self._control.edit(self._direct, _ts(external_id), text)
@@ -86,7 +86,7 @@ class SlackCase(AdapterCase):
         await self._control.click(self._direct, _ts(receipt), action)
 
     async def reply(self, receipt: str, text: str) -> str:
-        self._has_no("word in local-slack's messages about who began their thread")
+        self.has_no("word in local-slack's messages about who began their thread")
 
     async def press(self, receipt: str, number: int) -> None:
         pressed = (await self._buttons(receipt))[number]
@@ -133,7 +133,7 @@ class SlackCase(AdapterCase):
         return super().legible(html.unescape(shown))
 
     def keeps_keys(self) -> None:
-        self._has_no("metadata in local-slack's history")
+        self.has_no("metadata in local-slack's history")
 
     def forged(self) -> HookRequest:
         headers = {
@@ -143,10 +143,10 @@ class SlackCase(AdapterCase):
         return HookRequest(method="POST", path="", headers=headers, query={}, body=b"{}")
 
     def impostor(self) -> Platform:
-        self._has_no("check of tokens in local-slack")
+        self.has_no("check of tokens in local-slack")
 
     def anew(self) -> Platform:
-        self._has_no("second delivery by local-slack")
+        self.has_no("second delivery by local-slack")
 
     async def ready(self) -> None:
         await self._control.wait_connected()

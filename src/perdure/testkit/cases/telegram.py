@@ -19,6 +19,7 @@ CLUB: Final = -100123
 _MOVED: Final = -100456
 _TOPIC: Final = 7
 _NAME: Final = "@perdure_bot"
+_OTHER: Final = "@other_bot"
 _METHODS: Final[Mapping[PlatformCall, tuple[str, ...]]] = {
     PlatformCall.POST: ("sendMessage",),
     PlatformCall.EDIT: ("editMessageText",),
@@ -66,6 +67,24 @@ class TelegramCase(AdapterCase):
         marks = [{"type": "mention", "offset": 0, "length": len(_NAME)}] if mention else []
         said = f"{_NAME} {text}" if mention else text
         number = self._api.write(CLUB, said, entities=marks, **{"from": person})
+        return f"{CLUB}/{number}"
+
+    async def reply_in_group(self, external_id: str, text: str) -> str:
+        earlier = self._api.chats.message(CLUB, _number(external_id))
+        return self._by_ada(f"{_NAME} {text}".strip(), _NAME, reply_to_message=earlier)
+
+    async def call_another_bot(self, text: str) -> str:
+        return self._by_ada(f"{_OTHER} {text}", _OTHER)
+
+    async def command_another_bot(self, command: str) -> None:
+        self._by_ada(f"{command}{_OTHER}", f"{command}{_OTHER}", kind="bot_command")
+
+    def _by_ada(self, text: str, marked: str, *, kind: str = "mention", **fields: object) -> str:
+        """Let the person write in the group, with a mark at the beginning. Returns the external
+        id."""
+        person = {"id": ADA, "is_bot": False, "first_name": "Ada"}
+        marks = [{"type": kind, "offset": 0, "length": len(marked)}]
+        number = self._api.write(CLUB, text, entities=marks, **{"from": person, **fields})
         return f"{CLUB}/{number}"
 
     async def forward(self, text: str) -> str:

@@ -87,7 +87,7 @@ class WebhookCase(AdapterCase):
 
     async def private(self, *, is_stranger: bool = False) -> Address:
         if is_stranger:
-            self._has_no("strangers: who has the secret may speak")
+            self.has_no("strangers: who has the secret may speak")
         return Address(adapter="webhook", account="webhook", place=ROUTE)
 
     async def say(self, text: str, *, is_stranger: bool = False) -> str:
@@ -126,18 +126,18 @@ class WebhookCase(AdapterCase):
         return list(self._callback.shown.values())
 
     async def pings(self) -> list[str]:
-        self._has_no("one to notify: a callback is a program")
+        self.has_no("one to notify: a callback is a program")
 
     def wait_next(self, call: PlatformCall, seconds: int) -> None:
         if call is not PlatformCall.POST:
-            self._has_no(f"{call} that goes to a callback")
+            self.has_no(f"{call} that goes to a callback")
         self._callback.waits.append(seconds)
 
     async def lose_thread(self) -> Address:
-        self._has_no("threads: what a callback shows is its own choice")
+        self.has_no("threads: what a callback shows is its own choice")
 
     def refuse_rendering(self) -> None:
-        self._has_no("rendering: a callback is given the text as it is")
+        self.has_no("rendering: a callback is given the text as it is")
 
     def hooked(self, text: str) -> HookRequest:
         return self._request(f"msg_{next(self._numbers)}", text)

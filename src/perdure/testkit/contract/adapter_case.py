@@ -14,8 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Never, TypeVar
-from unittest import SkipTest
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -24,6 +23,7 @@ from perdure.domain.errors import Ambiguous, PerdureError, Transient
 from perdure.domain.inbound.arrivals import Arrival
 from perdure.ports.platform.adapter import ArrivalReading, HookRequest, Platform
 from perdure.ports.system.clock import Clock
+from perdure.testkit.contract.group_case import GroupCase
 
 WAIT_S: Final = 10.0
 LOOK_S: Final = 0.01
@@ -47,11 +47,6 @@ class PlatformCall(StrEnum):
     TYPING = "typing"
     FIND = "find"
     CONNECT = "connect"
-
-
-class NotHere(SkipTest):
-    """Reports that the platform does not have something, or that its test server cannot show it.
-    The text says which, and why."""
 
 
 async def opened(arrival: Arrival, reading: ArrivalReading | None) -> list[Arrival]:
@@ -150,7 +145,7 @@ def _identity(arrival: Arrival) -> tuple[str, str]:
     return arrival.external_id, arrival.kind
 
 
-class AdapterCase:
+class AdapterCase(GroupCase):
     """Describes a platform to the suite: its people, its places, and what can be made to fail.
     Every method that a case does not override raises `NotHere`.
 
@@ -175,98 +170,78 @@ class AdapterCase:
 
     async def private(self, *, is_stranger: bool = False) -> Address:
         """Return where `person` and the bot talk alone, or `stranger` and the bot."""
-        self._has_no("private chats")
-
-    async def group(self) -> Address:
-        """Return a place where others read along. The address has a thread if the bot always
-        answers in threads there."""
-        self._has_no("groups")
+        self.has_no("private chats")
 
     async def say(self, text: str, *, is_stranger: bool = False) -> str:
         """Let `person` write to the bot in private, or `stranger` in a private place of their own.
         Returns the external id that the message arrives with."""
-        self._has_no("private messages")
-
-    async def say_in_group(self, text: str, *, mention: bool, is_stranger: bool = False) -> str:
-        """Let someone write in the group, and with `mention` address the bot by its name. Returns
-        the external id."""
-        self._has_no("group messages")
+        self.has_no("private messages")
 
     async def forward(self, text: str) -> str:
         """Let `person` forward to the bot, in private, what `stranger` has written elsewhere.
         Returns the external id."""
-        self._has_no("forwards")
-
-    async def forward_to_group(self, text: str) -> str:
-        """Let `person` forward to the group what `stranger` has written elsewhere. The forwarded
-        text addresses the bot by its name. Returns the external id."""
-        self._has_no("forwards")
-
-    async def answered_at(self, external_id: str) -> Address:
-        """Return where the bot answers a message of the group, if that is not the group's own
-        address."""
-        return await self.group()
+        self.has_no("forwards")
 
     async def edit(self, external_id: str, text: str) -> None:
         """Let `person` change one of their private messages."""
-        self._has_no("edits by people")
+        self.has_no("edits by people")
 
     async def delete(self, external_id: str) -> None:
         """Let `person` delete one of their private messages."""
-        self._has_no("deletions by people")
+        self.has_no("deletions by people")
 
     async def send_file(self, name: str, data: bytes) -> str:
         """Let `person` send a file in private. Returns the external id."""
-        self._has_no("files of people")
+        self.has_no("files of people")
 
     async def send_sticker(self, data: bytes) -> str:
         """Let `person` send a sticker in private: always the same one, whose picture is a PNG.
         Returns the external id."""
-        self._has_no("stickers")
+        self.has_no("stickers")
 
     async def reply(self, receipt: str, text: str) -> str:
         """Let `person` answer a message of the bot in private, in the way that the platform has for
         it. Returns the external id."""
-        self._has_no("replies to a message")
+        self.has_no("replies to a message")
 
     async def click(self, receipt: str, choice: str) -> None:
         """Let `person` press a button under the bot's message in private, by its word."""
-        self._has_no("buttons")
+        self.has_no("buttons")
 
     async def press(self, receipt: str, number: int) -> None:
         """Let `person` press a button under the bot's message in private, by its number from 0."""
-        self._has_no("buttons")
+        self.has_no("buttons")
 
     async def forge(self, receipt: str, data: str) -> None:
         """Let `person` press a button that the bot's message in private does not have. `data`
         stands where the adapter puts what names the question and the choice."""
-        self._has_no("presses that can be forged")
+        self.has_no("presses that can be forged")
 
     async def buttons(self, receipt: str) -> list[str]:
         """Return the labels of the buttons under the bot's message in private now."""
-        self._has_no("way to see buttons")
+        self.has_no("way to see buttons")
 
     async def garble(self) -> None:
         """Let the platform send something that no arrival can be made of."""
-        self._has_no("way to send what cannot be read")
+        self.has_no("way to send what cannot be read")
 
     async def shown(self, address: Address | None = None) -> list[str]:
         """Return the texts that the bot shows at an address now, oldest first. Without an address,
         those of the private place."""
-        self._has_no("way to see what is shown")
+        self.has_no("way to see what is shown")
 
     async def files(self) -> list[bytes]:
         """Return the files that the bot has sent in private."""
-        self._has_no("way to see files")
+        self.has_no("way to see files")
 
     async def marks(self, external_id: str) -> list[str]:
         """Return the bot's marks on a private message."""
-        self._has_no("way to see marks")
+        self.has_no("way to see marks")
 
     async def pings(self) -> list[str]:
         """Return whom the bot's private messages would have notified, by name or as a group, in the
         platform's own words."""
-        self._has_no("way to see who is notified")
+        self.has_no("way to see who is notified")
 
     def lookups(self) -> list[str]:
         """Return the calls by which the adapter has asked the platform for more than what came,
@@ -278,61 +253,51 @@ class AdapterCase:
 
     def forged(self) -> HookRequest:
         """Return a request to the hook that the platform did not sign."""
-        self._has_no("hooks")
+        self.has_no("hooks")
 
     def hooked(self, text: str) -> HookRequest:
         """Return a request to the hook by which the platform brings a private message of
         `person`."""
-        self._has_no("messages that come to a hook")
+        self.has_no("messages that come to a hook")
 
     def impostor(self) -> Platform:
         """Return the same platform with wrong credentials."""
-        self._has_no("credentials")
+        self.has_no("credentials")
 
     def anew(self) -> Platform:
         """Return the same platform as the next process makes it: from the same settings and
         folder."""
-        self._has_no("second process")
+        self.has_no("second process")
 
     def wait_next(self, call: PlatformCall, seconds: int) -> None:
         """Make the platform answer the next request for `call` with a wait of so many seconds."""
-        self._has_no("waits that a test could ask for")
+        self.has_no("waits that a test could ask for")
 
     def fail_next(self, call: PlatformCall) -> None:
         """Make the platform fail at the next request for `call`."""
-        self._has_no("failures that a test could ask for")
+        self.has_no("failures that a test could ask for")
 
     async def lose_thread(self) -> Address:
         """Delete a thread of the group, and return its address."""
-        self._has_no("threads that can be gone")
+        self.has_no("threads that can be gone")
 
     def refuse_rendering(self) -> None:
         """Make the platform refuse the formatting of the next post, preview or edit, and take the
         same text as plain text."""
-        self._has_no("renderings that are refused")
+        self.has_no("renderings that are refused")
 
     def legible(self, shown: str) -> str:
         """Return the letters that people see of a text that is shown without formatting."""
         return shown.translate(_UNSEEN)
 
-    async def migrate(self, *, keeps_messages: bool) -> Address:
-        """Turn the group into another one and return its address. Its messages move along or are
-        gone. `group` still names the old one, because that is the address the gateway has
-        stored. The platform tells the adapter of it."""
-        self._has_no("groups that move")
-
     async def quiet_week(self) -> None:
         """Let so much time pass without an update that the platform restarts its numbering of
         updates."""
-        self._has_no("counting that begins anew")
+        self.has_no("counting that begins anew")
 
     async def ready(self) -> None:
         """Return once what people do reaches the adapter."""
         await self.until(lambda: self.heard.signs_of_life > 0, "the first sign of life")
-
-    def _has_no(self, what: str) -> Never:
-        """Skip the test that needs this."""
-        raise NotHere(f"{self.platform.name}: no {what}")
 
     async def until(self, is_so: Callable[[], bool], what: str) -> None:
         """Wait until a condition holds; fail after `WAIT_S`."""

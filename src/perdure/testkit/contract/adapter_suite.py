@@ -19,6 +19,7 @@ import pytest
 # `assert` would not say which values it compared.
 pytest.register_assert_rewrite(
     "perdure.testkit.contract.adapter_suite_asking",
+    "perdure.testkit.contract.adapter_suite_groups",
     "perdure.testkit.contract.adapter_suite_hearing",
     "perdure.testkit.contract.adapter_suite_refusing",
     "perdure.testkit.contract.adapter_suite_showing",
@@ -26,6 +27,7 @@ pytest.register_assert_rewrite(
 
 from perdure.testkit.contract.adapter_case import AdapterCase  # noqa: E402
 from perdure.testkit.contract.adapter_suite_asking import Asking, NamingReplies  # noqa: E402
+from perdure.testkit.contract.adapter_suite_groups import InGroups  # noqa: E402
 from perdure.testkit.contract.adapter_suite_hearing import ComingIn, Connecting  # noqa: E402
 from perdure.testkit.contract.adapter_suite_refusing import (  # noqa: E402
     Looking,
@@ -39,6 +41,7 @@ from perdure.testkit.contract.adapter_suite_showing import Changing, GoingOut, G
 class AdapterContract(
     Connecting,
     ComingIn,
+    InGroups,
     NamingReplies,
     GoingOut,
     Asking,

@@ -25,7 +25,7 @@ from perdure.ports.platform.adapter import (
     Unrenderable,
     Upload,
 )
-from perdure.testkit.contract.adapter_case import AdapterCase, NotHere, PlatformCall
+from perdure.testkit.contract.adapter_case import AdapterCase, PlatformCall
 from perdure.testkit.contract.adapter_suite_showing import (
     DOCUMENT,
     TORTURE,
@@ -36,6 +36,7 @@ from perdure.testkit.contract.adapter_suite_showing import (
     post,
     squeezed,
 )
+from perdure.testkit.contract.group_case import NotHere
 
 WAIT_S: Final = 7
 MARKED: Final = "**bold**, _slanted_ and `1 < 2`"

@@ -22,7 +22,8 @@ from perdure.ports.platform.adapter import (
     Unsupported,
     Upload,
 )
-from perdure.testkit.contract.adapter_case import AdapterCase, NotHere
+from perdure.testkit.contract.adapter_case import AdapterCase
+from perdure.testkit.contract.group_case import NotHere
 from perdure.testkit.processes.file_server import a_second_of_ogg
 
 # It begins with the signature of a PNG, for platforms that check that a picture is one.
