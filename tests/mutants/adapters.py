@@ -392,4 +392,19 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
             f"{OUTGOING}::test_a_platform_is_reached_with_the_session_that_it_is_given[slack]",
         ),
     ),
+    Mutant(
+        name="gitlabs_signing_token_taken_as_it_is",
+        promise="P13",
+        bug="The token with which GitLab signs is taken as a bare secret, without a signature.",
+        file="adapters/webhook/presets.py",
+        symbol="_by_gitlab",
+        old="    tokens = [key for key in keys if not _is_signing_token(key)]",
+        new="    tokens = list(keys)",
+        killed_by=(
+            (
+                "tests/unit/test_webhook_presets.py::"
+                "test_where_gitlab_signs_nothing_else_proves_a_request"
+            ),
+        ),
+    ),
 )

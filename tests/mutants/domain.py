@@ -605,4 +605,19 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         new="if not has_text:",
         killed_by=(f"{RECOVERY}::test_the_note_says_what_was_shown_and_what_to_do",),
     ),
+    Mutant(
+        name="permission_lost_with_an_id",
+        promise="P13",
+        bug="Who may speak in a group may not any more once the group has another id.",
+        file="domain/people/access.py",
+        symbol="rules_in",
+        old="    return msgspec.structs.replace(rules, places=rules.places | {place})",
+        new="    return rules",
+        killed_by=(
+            (
+                "tests/sim/test_relocating.py::"
+                "test_settings_and_permission_by_the_former_id_stay_good_after_a_restart"
+            ),
+        ),
+    ),
 )

@@ -869,4 +869,29 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         new="is_nameless = author is not None",
         killed_by=(f"{RECEIVING}::test_nobody_changes_or_deletes_what_another_person_wrote",),
     ),
+    Mutant(
+        name="collected_in_silence",
+        promise="P11",
+        bug="Who is waited for sees nothing until the turn begins.",
+        file="engine/inbound/inlet.py",
+        symbol="AccountInlet._welcome",
+        old="            if update.collect_ms and accepted.effect in _WAITING_FOR_MORE:",
+        new="            if update.album and accepted.effect in _WAITING_FOR_MORE:",
+        killed_by=(
+            (
+                "tests/sim/test_collected.py::"
+                "test_who_is_waited_for_sees_at_once_that_the_message_was_taken"
+            ),
+        ),
+    ),
+    Mutant(
+        name="overheard_in_threads_that_never_begin",
+        promise="P12",
+        bug="What people say among themselves is kept under a thread that never begins.",
+        file="engine/inbound/inlet.py",
+        symbol="AccountInlet._overhear",
+        old='thread = "" if begins_thread(arrival, terms) else arrival.thread',
+        new="thread = thread_of(arrival, terms)",
+        killed_by=(f"{GROUPS}::test_each_question_may_have_a_thread_of_its_own_or_none",),
+    ),
 )

@@ -11,6 +11,9 @@ STORE_BUDGETS: Final = "tests/contract/test_store_budgets.py"
 STORE_COMMANDS: Final = "tests/contract/test_store_commands.py"
 STORE_FETCHES: Final = "tests/contract/test_store_fetches.py"
 GROUPS: Final = "tests/sim/test_groups.py"
+COLLECTED: Final = "tests/sim/test_collected.py"
+RELOCATING: Final = "tests/sim/test_relocating.py"
+SENT_ON: Final = "tests/sim/test_sent_on.py"
 STORE_OVERHEARING: Final = "tests/contract/test_store_overhearing.py"
 STORE_HISTORY: Final = "tests/contract/test_store_history.py"
 STORE_IDLE: Final = "tests/contract/test_store_idle.py"
@@ -1168,5 +1171,47 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         killed_by=(
             f"{STORE_NOTICES}::test_a_branch_shows_what_was_said_before_it_and_not_after[sqlite]",
         ),
+    ),
+    Mutant(
+        name="group_moved_without_what_was_overheard",
+        promise="P12",
+        bug="What a group said stays behind when the group gets another id.",
+        file="store/operations/sessions/relocating.py",
+        symbol="relocate",
+        old="    yield from run(_OVERHEARD, to, *here)",
+        new="    yield from run(_OVERHEARD, old.place, *here)",
+        killed_by=(f"{RELOCATING}::test_history_and_what_was_overheard_go_on_under_the_new_id",),
+    ),
+    Mutant(
+        name="move_not_recorded_with_its_receipt",
+        promise="P2",
+        bug="A refusal that names a group's new id is forgotten once the message has arrived.",
+        file="store/operations/delivery/undelivered.py",
+        symbol="record",
+        old="    if moved_to:",
+        new="    if moved_to and not receipt:",
+        killed_by=(
+            "tests/e2e/test_groups.py::test_a_move_that_nobody_told_is_learned_from_the_refusal",
+        ),
+    ),
+    Mutant(
+        name="command_waits_for_more",
+        promise="P11",
+        bug="What a command says waits like a message that may go on.",
+        file="store/operations/turn_context.py",
+        symbol="TurnContext.saying",
+        old="collect_ms=0",
+        new="collect_ms=self.update.collect_ms",
+        killed_by=(f"{COLLECTED}::test_what_a_command_says_waits_for_nothing[/queue now]",),
+    ),
+    Mutant(
+        name="answer_never_sent_on",
+        promise="P2",
+        bug="An answer that belongs into another conversation is not said there.",
+        file="store/operations/turns/errands.py",
+        symbol="ended",
+        old="    if not errand.is_errand and queued.deliver_to is None:",
+        new="    if not errand.is_errand:",
+        killed_by=(f"{SENT_ON}::test_no_instant_loses_or_repeats_an_answer_that_is_sent_on[die]",),
     ),
 )
