@@ -90,6 +90,8 @@ class World:
         self.entropy = SeededEntropy()
         self.agent = Echo()
         self.limits = Limits(drain_timeout_s=5)
+        self.agents: tuple[str, ...] = ("main",)
+        self.personas: tuple[str, ...] = ()
         self.hosts = Hosts({})
         self.serve(ADA_ONLY)
 
@@ -121,13 +123,17 @@ class World:
             await store.close()
 
     def _around(self, store: Store) -> NodeDependencies:
-        backend = Backend(name="main", kind="s", agent=self.agent, tools=CountingTools([]))
+        backends = {
+            name: Backend(name=name, kind="s", agent=self.agent, tools=CountingTools([]))
+            for name in self.agents
+        }
         return NodeDependencies(
             store=store,
-            roster=Roster({"main": backend}),
+            roster=Roster(backends),
             clock=self.clock,
             entropy=self.entropy,
             limits=self.limits,
+            personas={name: f"You are a {name}." for name in self.personas},
             platforms={NAME: self.platform},
             terms=self.hosts.terms,
         )

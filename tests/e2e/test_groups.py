@@ -9,8 +9,10 @@ import aiohttp
 import pytest
 
 from perdure.app.wiring.system import SystemClock
-from perdure.testkit.models.model_script import Reply, ScriptedRequest, say
+from perdure.testkit.contract.adapter_suite_showing import PICTURE
+from perdure.testkit.models.model_script import Reply, ScriptedRequest, say, slow
 from perdure.testkit.models.model_server import ModelServer
+from perdure.testkit.peers.shown import ShownMessage
 from perdure.testkit.peers.telegram.bot_api import BotApi
 from perdure.testkit.processes.http import Client
 from perdure.testkit.processes.process import GatewayProcess
@@ -33,8 +35,9 @@ class Model:
 
     def _reply(self, request: ScriptedRequest) -> Reply:
         self.asked.append(request)
-        is_idle = "idle talk" in json.dumps(request.messages[-1])
-        return say("[SILENT]" if is_idle else f"answer {len(self.asked)}")
+        words = json.dumps(request.messages[-1])
+        answer = say("[SILENT]" if "idle talk" in words else f"answer {len(self.asked)}")
+        return slow(2_000, answer) if "slowly" in words else answer
 
     def told(self) -> str:
         """Return everything that the last request says."""
@@ -169,3 +172,59 @@ async def test_a_move_that_nobody_told_is_learned_from_the_refusal(
     await has_shown(api, NEW, "answer 2")
     assert "the key is blue" in model.told()
     assert "You look after the club." in model.told()
+
+
+@pytest.mark.parametrize("busy", ["", "busy = 'interrupt'\n"])
+async def test_nobody_ends_stops_or_resets_what_is_anothers(
+    api: BotApi, model: Model, gateway_factory: Factory, busy: str
+) -> None:
+    settings = toml(api, model).replace("busy = 'queue'\n", busy)
+    await gateway_factory(toml=settings)
+    say_in(api, f"{NAME} slowly, please")
+    await api.wait(lambda: len(model.asked) == 1)
+    for text in ("/stop", "/new"):
+        api.write(-100500, text, **{"from": BOB})
+    say_in(api, f"{NAME} and me?", sender=BOB)
+
+    def is_over(shown: list[ShownMessage]) -> bool:
+        return sum(each.text.startswith("answer") for each in shown) == 2
+
+    shown = await api.wait_shown(-100500, is_over)
+    answers = [each.text for each in shown if each.text.startswith("answer")]
+    assert answers == ["answer 1", "answer 2"], "in order, and both whole"
+    assert sum("somebody else's" in each.text for each in shown) == 2
+    assert "answer 1" in model.told(), "nothing was reset"
+
+
+async def test_a_bare_mention_and_a_reply_bring_what_they_are_about(
+    api: BotApi, model: Model, gateway_factory: Factory
+) -> None:
+    await gateway_factory(toml=toml(api, model))
+    picture = api.chats.add_file(PICTURE, name="tide.png")
+    photo = [{"file_id": picture, "file_unique_id": "u", "width": 1, "height": 1}]
+    club = {"id": -100500, "type": "supergroup", "title": "Club"}
+    origin = {"type": "channel", "chat": {"id": -9, "type": "channel", "title": "News"}}
+    said = {
+        "message_id": 800, "date": 1, "chat": club, "from": BOB, "caption": "the tide is high",
+        "photo": photo, "forward_origin": origin,
+    }  # fmt: skip
+    say_in(api, f"{NAME} is that right?", reply_to_message=said)
+    await has_shown(api, -100500, "answer 1")
+    assert "Bob, forwarded from News, wrote:\\n> the tide is high" in model.told()
+    assert "[attached file: photo.jpg" in model.told()
+    say_in(api, "what is the time?", sender=BOB)
+    say_in(api, NAME)
+    await has_shown(api, -100500, "answer 2")
+    assert model.told().index("> what is the time?") < model.told().index("only calls you")
+
+
+async def test_leaving_a_group_forgets_what_was_said_there(
+    api: BotApi, model: Model, gateway_factory: Factory
+) -> None:
+    await gateway_factory(toml=toml(api, model))
+    say_in(api, "lunch at noon?", sender=BOB)
+    club = {"id": -100500, "type": "supergroup", "title": "Club"}
+    api.push(my_chat_member={"chat": club, "new_chat_member": {"status": "kicked"}})
+    say_in(api, f"{NAME} hello")
+    await has_shown(api, -100500, "answer 1")
+    assert "lunch" not in model.told()

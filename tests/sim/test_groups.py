@@ -327,3 +327,54 @@ async def test_people_choose_another_persona_than_the_place_has(world: World) ->
         await world.until(lambda: bool(world.shown(CLUB)), "the answer")
         (turn,) = await queued(life)
     assert turn.persona == "pirate"
+
+
+def agents_of(turns: list[TurnQueued]) -> list[tuple[str, str]]:
+    return [(turn.agent, turn.persona) for turn in turns]
+
+
+async def told_in_club(world: World, text: str) -> str:
+    """Return what the bot replies to a command in the club."""
+    before = len(world.shown(CLUB))
+    world.platform.write(text, place=CLUB, is_addressed=True)
+    await world.until(lambda: len(world.shown(CLUB)) > before, "the reply")
+    return world.shown(CLUB)[-1]
+
+
+async def test_people_choose_another_agent_than_the_place_has_and_go_back(world: World) -> None:
+    world.agents = ("main", "helper")
+    world.personas = ("pirate", "poet")
+    world.serve(at(agent="helper", persona="pirate"))
+    async with world.life() as life:
+        assert (await told_in_club(world, "/agent")).startswith("helper answers here. ")
+        assert "pirate, as configured for this place" in await told_in_club(world, "/persona")
+        await told_in_club(world, "one")
+        await told_in_club(world, "/agent main")
+        assert "/agent default goes back to helper" in await told_in_club(world, "/agent")
+        assert "No persona" in await told_in_club(world, "/persona none")
+        await told_in_club(world, "two")
+        left = await told_in_club(world, "/new")
+        assert "main still answers, as /agent chose. Persona stays none" in left
+        await told_in_club(world, "three")
+        assert "helper answers here from now on, as configured" in await told_in_club(
+            world, "/agent default"
+        )
+        assert "here from now on: pirate" in await told_in_club(world, "/persona default")
+        await told_in_club(world, "four")
+        turns = sorted(await queued(life), key=lambda turn: turn.message)
+    configured, chosen = ("helper", "pirate"), ("main", "")
+    assert agents_of(turns) == [configured, chosen, chosen, configured]
+
+
+async def test_a_choice_in_one_thread_is_no_choice_in_another(world: World) -> None:
+    world.agents = ("main", "helper")
+    world.serve(AdapterSettings(allow=(ADA.id,), agent="main"))
+    async with world.life() as life:
+        world.platform.write("/agent helper", thread="t1")
+        world.platform.write("/agent helper")
+        await world.until(lambda: len(world.shown(ADA.id)) == 2, "the replies")
+        for text, thread in (("one", "t1"), ("two", "t2"), ("three", "")):
+            world.platform.write(text, thread=thread)
+            await world.is_shown(f"heard: {text}")
+        turns = sorted(await queued(life), key=lambda turn: turn.message)
+    assert [turn.agent for turn in turns] == ["helper", "main", "helper"]

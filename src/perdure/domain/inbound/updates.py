@@ -37,22 +37,23 @@ class UpdateEffect(StrEnum):
 class Update(msgspec.Struct, frozen=True, kw_only=True):
     """Holds one message from a platform or a program, validated at the edge.
 
-    (adapter, account, external id, kind) is its identity: an update with the same identity is the
-    same update. For an edit or a deletion, `target` is the external id of the message that it is
-    about, and its own external id is that of the edit or deletion, because a message may be edited
-    more than once. `sender` is the person's name where several people talk. `place_kind` and
-    `label` are what the platform says about the place. Updates with the same `album` were sent as
-    one. `passed_on` are the passages of the text that somebody else has written; if there are any,
-    no part of the text is a command to the gateway. `caller` is the principal's name over HTTP.
-    `press` is the press of a button under a question, and `reply_to` the external id of the message
-    that it replies to. `said` are the person's own words if the text quotes that message too.
-    `results` are those of the caller's own tools, which the turn before has called. `overhears`:
-    its turn is told what was said in the place before, not to the bot. With `begins_thread` the
-    message begins its thread, so that was said in the place itself. `persona` counts where people
-    have chosen none. `may_be_silent`: its agent may decide that it needs no answer.
-    `is_open_place`: everybody may speak in the place, so not everybody may stop or reset there.
-    Messages of a person that come within `collect_ms` are one message; with 0 none are. The answer
-    is also said in the conversation `deliver_to`.
+    (adapter, account, external id, kind) is its identity: an update with the same identity is
+    the same update. For an edit or a deletion, `target` is the external id of the message that
+    it is about, and its own external id is that of the edit or deletion, because a message may
+    be edited more than once. `sender` is the person's name where several people talk.
+    `place_kind` and `label` are what the platform says about the place. Updates with the same
+    `album` were sent as one. `passed_on` are the passages of the text that somebody else has
+    written; if there are any, no part of the text is a command to the gateway. `caller` is the
+    principal's name over HTTP. `press` is the press of a button under a question, and `reply_to`
+    the external id of the message that it replies to. `said` are the person's own words if the
+    text quotes that message too. `results` are those of the caller's own tools, which the turn
+    before has called. `overhears`: its turn is told what was said in the place before, not to
+    the bot. With `begins_thread` the message begins its thread, so that was said in the place
+    itself. `place_agent` and `place_persona` count where people have chosen none.
+    `may_be_silent`: its agent may decide that it needs no answer. `is_open_place`: everybody may
+    speak in the place, so not everybody may stop or reset there. Messages of a person that come
+    within `collect_ms` are one message; with 0 none are. The answer is also said in the
+    conversation `deliver_to`.
     """
 
     address: Address
@@ -82,7 +83,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     results: tuple[CallerResult, ...] = ()
     overhears: bool = False
     begins_thread: bool = False
-    persona: str = ""
+    place_agent: str = ""
+    place_persona: str = ""
     may_be_silent: bool = False
     is_open_place: bool = False
     collect_ms: int = 0

@@ -49,13 +49,7 @@ from perdure.domain.journal.session_events import (
     WindowExceeded,
 )
 from perdure.domain.kinds import TurnKind
-from perdure.domain.outcomes import (
-    CallEnding,
-    Interruption,
-    NodeRequest,
-    Outcome,
-    Repeat,
-)
+from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest, Outcome, Repeat
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,8 +125,8 @@ class TurnQueued(Worded, frozen=True, kw_only=True):
     the agent `stand_in` does. `effort` is how much the model is to reason, as it was chosen where
     the message came from; a word in `options` goes before it. `overheard` is what others said in
     the place before, not to the bot; it is told to the model alone. `may_be_silent`: nothing is
-    posted if the answer is exactly `[SILENT]`. `deliver_to` is the conversation into which the
-    answer is sent on, and `sent_from` the platform of the message whose answer was sent on to here.
+    posted if the answer is exactly `[SILENT]`. The answer is sent on to the conversation
+    `deliver_to`; `sent_from` is the platform from which it was sent on to here.
     """
 
     kind: TurnKind = TurnKind.MESSAGE

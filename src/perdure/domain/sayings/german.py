@@ -184,6 +184,7 @@ FORMS: Final[dict[str, str]] = {
     ),
     "Passed on.": "Weitergegeben.",
     "Persona here from now on: {name}.": "Persona hier von jetzt an: {name}.",
+    "Persona stays {name}, as /persona chose.": "Die Persona bleibt {name}, wie /persona es wählte.",
     "Persona here: {name}. {offered}": "Persona hier: {name}. {offered}",
     "Prompts of its tool servers, which you call by these words:": (
         "Vorlagen seiner Werkzeug-Server, die Sie mit diesen Worten aufrufen:"
@@ -327,10 +328,18 @@ FORMS: Final[dict[str, str]] = {
     "{count} more messages wait.": "{count} weitere Nachrichten warten.",
     "{count} turns were stopped.": "{count} Antworten wurden angehalten.",
     "{name} answers here from now on.": "Von jetzt an antwortet hier {name}.",
+    "{name} answers here from now on, as configured.": (
+        "Von jetzt an antwortet hier {name}, wie eingerichtet."
+    ),
     "{name} answers here.": "Hier antwortet {name}.",
+    "{name} answers here. It was chosen with /agent; /agent default goes back to {other}.": (
+        "Hier antwortet {name}, mit /agent gewählt; /agent default kehrt zu {other} zurück."
+    ),
     "{name} answers here: {chosen} was chosen, and is gone.": (
         "Hier antwortet {name}: {chosen} war gewählt und ist nicht mehr da."
     ),
+    "{name} still answers, as /agent chose.": "Es antwortet weiter {name}, wie /agent es wählte.",
+    "{name}, as configured for this place": "{name}, wie für diesen Ort eingerichtet",
     "{name} has no tools.": "{name} hat keine Werkzeuge.",
     "{number}. {text} (here only)": "{number}. {text} (nur hier)",
     "{number}. {title}  {session}, {count} events, {state}": (

@@ -44,7 +44,7 @@ def update_of(caller: PlacedArrival, terms: LocalTerms, principal: PrincipalId) 
             )
             for file in (*arrival.files, *_quoted_files(arrival))
         ),
-        agent=arrival.agent or terms.agent,
+        place_agent=arrival.agent or terms.agent,
         instructions=terms.instructions,
         target=arrival.target,
         sender=caller_name(arrival) if not caller.address.person else "",
@@ -62,7 +62,7 @@ def update_of(caller: PlacedArrival, terms: LocalTerms, principal: PrincipalId) 
         said=storable(arrival.text) if arrival.reply_to else "",
         overhears=bool(terms.overhears),
         begins_thread=bool(caller.address.thread) and begins_thread(arrival, terms),
-        persona=terms.persona,
+        place_persona=terms.persona,
         may_be_silent=terms.may_be_silent,
         is_open_place=terms.is_open,
         collect_ms=terms.collect_ms,

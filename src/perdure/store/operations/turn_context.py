@@ -1,7 +1,7 @@
 """Holds the values that operations on an update pass around: who writes, and where it arrived."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,10 @@ class Fresh(NamedTuple):
     message: MessageId
 
 
+# What is stored where people have chosen to have no persona.
+NO_PERSONA: Final = "none"
+
+
 class LiveSession(NamedTuple):
     """Holds the live session of a conversation as it stood when its row was locked. `language` is
     the tag of the language in which people are spoken to there. `is_successor`
@@ -38,7 +42,9 @@ class LiveSession(NamedTuple):
     update came in, if that is another one, linked to this. `effort` is how much a model is to
     reason here. `label` and `kind` are what its platform says about the place that it came in.
     `marks` counts calls that a person has marked as happened or not, and that the agent was not
-    told of. `opened` is the event by which the session was opened just now."""
+    told of. `opened` is the event by which the session was opened just now. `agent` and
+    `persona` were chosen by people; `place_agent` and `place_persona` are what the configuration
+    says about the place in which the update came."""
 
     conversation: ConversationId
     session: SessionId
@@ -60,6 +66,19 @@ class LiveSession(NamedTuple):
     kind: str = ""
     marks: int = 0
     opened: tuple[Recorded, ...] = ()
+    place_agent: str = ""
+    place_persona: str = ""
+
+    @property
+    def answering(self) -> str:
+        """Return the agent that answers here: the chosen one, or else that of the place."""
+        return self.agent or self.place_agent
+
+    @property
+    def speaking_as(self) -> str:
+        """Return the persona that counts here: the chosen one, or else that of the place."""
+        chosen = self.persona or self.place_persona
+        return "" if chosen == NO_PERSONA else chosen
 
 
 class LockedTurn(NamedTuple):
@@ -100,7 +119,7 @@ class TurnContext(NamedTuple):
     @property
     def agent(self) -> AgentOffer:
         """Return what is offered by the agent that this update is meant for."""
-        return self.menu.offer(self.update.agent or self.place.agent)
+        return self.menu.offer(self.update.agent or self.place.answering)
 
     @property
     def session(self) -> SessionId:

@@ -94,6 +94,7 @@ def accept(  # noqa: PLR0913 - everything an update may meet
     if known is not None:
         return Reception(accepted=known)
     place = yield from places.resolve(update, stamp)
+    place = place._replace(place_agent=update.place_agent, place_persona=update.place_persona)
     if place.via is not None:
         # The person who linked the two conversations is the same person in both.
         update = msgspec.structs.replace(update, principal=place.principal)
@@ -186,6 +187,8 @@ def _begin_anew(context: TurnContext) -> Op[Reception]:
         persona=before.persona,
         effort=before.effort,
         language=before.language,
+        place_agent=before.place_agent,
+        place_persona=before.place_persona,
         via=before.via,
         label=before.label,
         kind=before.kind,

@@ -78,10 +78,10 @@ def status(context: TurnContext, given: Given) -> Op[CommandResult]:
             count=standing.queued,
             session=context.session,
         ),
-        worded("agent {name}", name=context.menu.in_words(context.menu.answering(place.agent))),
+        worded("agent {name}", name=context.menu.in_words(context.menu.answering(place.answering))),
     ]
-    if place.persona:
-        lines.append(worded("persona {name}", name=place.persona))
+    if place.speaking_as:
+        lines.append(worded("persona {name}", name=place.speaking_as))
     lines.append(effort_here(context))
     if beside := (yield from one(int, _BACKGROUND, context.conversation)):
         lines.append(worded("{count} in the background; /stop all stops that too", count=beside))
@@ -93,7 +93,7 @@ def status(context: TurnContext, given: Given) -> Op[CommandResult]:
 
 def _fullness(context: TurnContext, tokens: int) -> str:
     """Return how much of the window of the agent's model these tokens take, in words."""
-    window = context.menu.offer(context.place.agent).context_tokens
+    window = context.menu.offer(context.place.answering).context_tokens
     if not window:
         return worded("about {count:,} tokens of context", count=tokens)
     return worded(

@@ -18,7 +18,7 @@ from perdure.store.operations.commands.command_result import (
     end,
     started,
 )
-from perdure.store.operations.turn_context import TurnContext
+from perdure.store.operations.turn_context import NO_PERSONA, TurnContext
 from perdure.store.statement import Op, one, run
 
 # How many agents are offered as buttons; all of them are named in the text.
@@ -48,61 +48,78 @@ _NOBODY: Final = worded(
 
 
 def agent(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """Choose the agent that answers here, and stop the running turn; without a name, list the
-    agents."""
+    """Choose the agent that answers here, or go back to the one that is configured, and stop the
+    running turn; without a name, list the agents."""
     menu, wanted = context.menu, given.arguments
     offered = worded("Available: {names}.", names=", ".join(map(menu.in_words, menu.agents)))
     if not wanted:
-        others = [name for name in menu.agents if name != menu.answering(context.place.agent)]
+        others = [name for name in menu.agents if name != menu.answering(context.place.answering)]
         choices = tuple(f"/{given.name} {name}" for name in others[:CHOICES_MAX])
         return CommandResult(
             worded("{first} {second}", first=_answering(context), second=offered), choices=choices
         )
-    if wanted not in menu.agents:
+    is_back = wanted == CONFIGURED and wanted not in menu.agents
+    if wanted not in menu.agents and not is_back:
         return CommandResult(
             worded("There is no agent {name!r}. {offered}", name=wanted, offered=offered)
         )
     running = started(context)
     recorded = yield from end(context, running)
-    yield from run(_AGENT, wanted, context.conversation)
+    yield from run(_AGENT, "" if is_back else wanted, context.conversation)
     told = worded("{name} answers here from now on.", name=wanted)
+    if is_back:
+        configured = menu.answering(context.place.place_agent)
+        told = worded("{name} answers here from now on, as configured.", name=configured)
     if running:
         told = worded("{first} {second}", first=told, second=STOPPED_TOO)
     return CommandResult(told, recorded, running)
 
 
 def _answering(context: TurnContext) -> str:
-    """Return which agent answers here, in words."""
-    chosen = context.place.agent
-    answers = context.menu.answering(chosen)
-    if chosen in ("", answers):
-        return worded("{name} answers here.", name=answers)
-    return worded(
-        "{name} answers here: {chosen} was chosen, and is gone.", name=answers, chosen=chosen
-    )
+    """Return which agent answers here, in words, and whether somebody has chosen it."""
+    place, menu = context.place, context.menu
+    meant, answers = place.answering, menu.answering(place.answering)
+    if meant not in ("", answers):
+        return worded(
+            "{name} answers here: {chosen} was chosen, and is gone.", name=answers, chosen=meant
+        )
+    configured = menu.answering(place.place_agent)
+    if place.agent and answers != configured:
+        return worded(
+            "{name} answers here. It was chosen with /agent; /agent default goes back to {other}.",
+            name=answers,
+            other=configured,
+        )
+    return worded("{name} answers here.", name=answers)
 
 
 def persona(context: TurnContext, given: Given) -> Op[CommandResult]:
-    """Choose the persona for this conversation, or none; without a name, list the personas."""
-    menu, wanted = context.menu, given.arguments
+    """Choose the persona for this conversation, none, or the one that is configured for the place;
+    without a name, list the personas."""
+    menu, wanted, place = context.menu, given.arguments, context.place
     offered = (
         worded("Available: {names}.", names=", ".join(menu.personas))
         if menu.personas
         else worded("None are configured; add [personas.NAME] with instructions to perdure.toml.")
     )
     if not wanted:
-        here = context.place.persona or worded("none")
+        here = place.speaking_as or worded("none")
+        if place.place_persona and not place.persona:
+            here = worded("{name}, as configured for this place", name=here)
         return CommandResult(worded("Persona here: {name}. {offered}", name=here, offered=offered))
-    is_none = wanted == "none"
-    if not is_none and wanted not in menu.personas:
+    is_back = wanted == CONFIGURED and wanted not in menu.personas
+    if wanted != NO_PERSONA and not is_back and wanted not in menu.personas:
         return CommandResult(
             worded("There is no persona {name!r}. {offered}", name=wanted, offered=offered)
         )
-    yield from run(_PERSONA, "" if is_none else wanted, context.conversation)
+    # Without a persona of the place, having none is the same as having chosen none.
+    is_unset = is_back or (wanted == NO_PERSONA and not place.place_persona)
+    yield from run(_PERSONA, "" if is_unset else wanted, context.conversation)
+    now = place._replace(persona="" if is_unset else wanted).speaking_as
     told = (
-        worded("No persona here from now on.")
-        if is_none
-        else worded("Persona here from now on: {name}.", name=wanted)
+        worded("Persona here from now on: {name}.", name=now)
+        if now
+        else worded("No persona here from now on.")
     )
     return CommandResult(told)
 
@@ -136,7 +153,7 @@ def _offered(context: TurnContext) -> str:
     chosen, offered = context.place.effort, worded("Available: {names}.", names=", ".join(_WORDS))
     if chosen:
         return worded("Thinking {how}, chosen with /think. {offered}", how=chosen, offered=offered)
-    configured = context.menu.offer(context.place.agent).reasoning
+    configured = context.menu.offer(context.place.answering).reasoning
     if configured:
         return worded("Thinking {how}, as configured. {offered}", how=configured, offered=offered)
     return worded("Thinking as the model does. {offered}", offered=offered)
@@ -173,7 +190,7 @@ def effort_here(context: TurnContext) -> str:
 def _in_words(context: TurnContext, chosen: str) -> str:
     if chosen:
         return worded("thinking {how}, chosen with /think", how=chosen)
-    configured = context.menu.offer(context.place.agent).reasoning
+    configured = context.menu.offer(context.place.answering).reasoning
     if configured:
         return worded("thinking {how}, as configured", how=configured)
     return worded("thinking as the model does")

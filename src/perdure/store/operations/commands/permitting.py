@@ -237,8 +237,8 @@ def tools(context: TurnContext, given: Given) -> Op[CommandResult]:
     """List what the agent may do here, and why not the rest, and the prompts that people may
     call."""
     yield from ()
-    offer = context.menu.offer(context.place.agent)
-    name = context.menu.answering(context.place.agent)
+    offer = context.menu.offer(context.place.answering)
+    name = context.menu.answering(context.place.answering)
     lines = [f"{each.name}  {each.told}" for each in offer.list_tools()]
     if lines:
         lines = [worded("What {name} may do here:", name=name), *lines]

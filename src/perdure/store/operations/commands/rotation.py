@@ -21,7 +21,7 @@ from perdure.store.operations import journal
 from perdure.store.operations.commands.asking import listed_at
 from perdure.store.operations.commands.command_result import CommandResult, end_all, ids, started
 from perdure.store.operations.sessions.sessions import make_live, open_session
-from perdure.store.operations.turn_context import TurnContext
+from perdure.store.operations.turn_context import NO_PERSONA, TurnContext
 from perdure.store.operations.turns import errands
 from perdure.store.operations.turns.session_queue import make_ready
 from perdure.store.statement import Op, exists, one, run
@@ -70,7 +70,7 @@ def new(context: TurnContext, given: Given) -> Op[CommandResult]:
         worded("A new session about {title}.", title=short) if short else worded("A new session.")
     )
     back = worded("/resume goes back.")
-    reply = in_one_line(opened, _stopped(ended), _kept_effort(context), back)
+    reply = in_one_line(opened, _stopped(ended), *_kept(context), back)
     return CommandResult(reply, recorded, ended, session=session)
 
 
@@ -200,7 +200,7 @@ def _remember(context: TurnContext, session: SessionId) -> Op[list[Recorded]]:
     it."""
     place, menu = context.place, context.menu
     head = _head(context)
-    if head is None or not menu.offer(place.agent).has_memory:
+    if head is None or not menu.offer(place.answering).has_memory:
         return []
     at = context.stamp.at
     yield from run(_HOLD, at + menu.hold_ms, at, session)
@@ -211,7 +211,7 @@ def _remember(context: TurnContext, session: SessionId) -> Op[list[Recorded]]:
         errands.person_of(context),
         head,
         context.fresh.message,
-        agent=place.agent,
+        agent=place.answering,
         traits=context.update.traits,
     )
     return (yield from errands.begin(order, context.stamp))
@@ -237,10 +237,19 @@ def _head(context: TurnContext) -> TurnId | None:
     return next(iter(started(context)), context.place.head)
 
 
-def _kept_effort(context: TurnContext) -> str:
-    """Return in words that how much the model reasons stays as it was chosen, if it was."""
-    effort = context.place.effort
-    return worded("Thinking stays {how}, as /think set it.", how=effort) if effort else ""
+def _kept(context: TurnContext) -> list[str]:
+    """Return in words what was chosen for the conversation and stays as it is."""
+    place, menu = context.place, context.menu
+    kept = []
+    if place.agent and menu.answering(place.agent) != menu.answering(place.place_agent):
+        answers = menu.answering(place.agent)
+        kept.append(worded("{name} still answers, as /agent chose.", name=answers))
+    if place.persona:
+        name = place.speaking_as or NO_PERSONA
+        kept.append(worded("Persona stays {name}, as /persona chose.", name=name))
+    if place.effort:
+        kept.append(worded("Thinking stays {how}, as /think set it.", how=place.effort))
+    return kept
 
 
 def _stopped(ended: tuple[TurnId, ...]) -> str:

@@ -28,7 +28,7 @@ def compact(context: TurnContext, given: Given) -> Op[CommandResult]:
     place = context.place
     if given.arguments.lower() == "off":
         return (yield from _drop(context))
-    offer = context.menu.offer(place.agent)
+    offer = context.menu.offer(place.answering)
     upto = None
     if place.head is not None:
         upto = yield from _chosen(place.head, offer)
@@ -44,8 +44,8 @@ def compact(context: TurnContext, given: Given) -> Op[CommandResult]:
         upto,
         context.fresh.message,
         text=given.arguments,
-        agent=offer.compact_agent or place.agent,
-        stand_in=context.menu.answering(place.agent) if offer.compact_agent else "",
+        agent=offer.compact_agent or place.answering,
+        stand_in=context.menu.answering(place.answering) if offer.compact_agent else "",
         reason="command",
         traits=context.update.traits,
     )
