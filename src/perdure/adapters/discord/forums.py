@@ -1,8 +1,12 @@
-"""Opens posts in forums and media channels.
+"""Opens posts in forums and media channels, and threads below questions.
 
 Nothing can be sent into such a channel directly. A message to it opens a post: a thread with a name
 and a first message. What follows goes into that thread. Discord takes no nonce for a post, so
 before a post is tried a second time, it is looked for among the newest active threads.
+
+A thread that is begun from a message has the id of that message. So the address of the answer is
+known before there is a thread, and nothing has to be stored: what is sent to a thread that does not
+exist begins it, if its id is that of a message in the channel. Doing it again finds it begun.
 """
 
 from typing import Final
@@ -13,7 +17,8 @@ from msgspec import UNSET, UnsetType
 from perdure.adapters.discord.bodies import ButtonRow, Mentions, NewMessage, Shown
 from perdure.adapters.discord.payloads import Channel, Message
 from perdure.adapters.discord.wire import File, Rest, RestRequest, made_ms, path
-from perdure.domain.errors import NotFound
+from perdure.domain.address import Address
+from perdure.domain.errors import NotFound, Permanent
 from perdure.ports.system.clock import Clock
 
 # Discord's limit for the name of a thread.
@@ -123,3 +128,32 @@ def name_of(text: str, otherwise: str = "") -> str:
     lines = (" ".join(line.strip(_MARKS).split()) for line in text.splitlines())
     name = next(filter(None, lines), "") or " ".join(otherwise.split()) or "Post"
     return name if len(name) <= NAME_MAX else name[: NAME_MAX - 1].rstrip() + "…"
+
+
+class NewThread(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+
+
+async def begin_thread(rest: Rest, address: Address) -> bool:
+    """Begin the thread of an address below the message that has its id. Returns False if there is
+    no such message, or if the bot may not do that."""
+    message = path("channels", address.place, "messages", address.thread)
+    read = RestRequest(verb="Discord, reading a question", method="GET", path=message)
+    try:
+        asked = await rest.ask(read, Message)
+        await rest.call(
+            RestRequest(
+                verb="Discord, beginning a thread",
+                method="POST",
+                path=f"{message}/threads",
+                body=NewThread(name=name_of(_words(asked), "Question")),
+            )
+        )
+    except (NotFound, Permanent):
+        return False
+    return True
+
+
+def _words(asked: Message) -> str:
+    """Return the text of a question without the marks of mentions, which a name does not show."""
+    return " ".join(word for word in asked.content.split() if not word.startswith(("<@", "<#")))

@@ -23,11 +23,10 @@ from perdure.adapters.discord.bodies import (
     offered_commands,
     voice_message,
 )
-from perdure.adapters.discord.forums import Forums, name_of
+from perdure.adapters.discord.forums import Forums, begin_thread, name_of
 from perdure.adapters.discord.inbound import STICKER, external_id, is_click, message_at
 from perdure.adapters.discord.payloads import Interaction, Message
 from perdure.adapters.discord.render import plain
-from perdure.adapters.discord.threads import begin_thread
 from perdure.adapters.discord.wire import (
     NO_CHANNEL,
     NO_VOICE,

@@ -339,8 +339,7 @@ def _receivers(dependencies: NodeDependencies, common: Common) -> Receivers:
         )
         for name, platform in dependencies.platforms.items()
     }
-    typing = Typing(common.surfaces, clock=dependencies.clock, start=common.start)
-    return Receivers(by_name, typing=typing, start=common.start)
+    return Receivers(by_name, common.surfaces, clock=dependencies.clock, start=common.start)
 
 
 def _fetching(dependencies: NodeDependencies, common: Common) -> FetchPump:

@@ -13,7 +13,7 @@ import structlog
 
 from perdure.domain.address import Address
 from perdure.domain.errors import Ambiguous, Conflict, Permanent, Rejected, Transient
-from perdure.engine.delivery.surfaces import Surface
+from perdure.engine.delivery.surfaces import Surface, Surfaces
 from perdure.engine.delivery.typing import Typing
 from perdure.engine.foundation.supervisor import Start, attempt
 from perdure.engine.inbound.inlet import AccountInlet
@@ -165,10 +165,15 @@ class Receivers:
     """Runs the receivers of all platforms."""
 
     def __init__(
-        self, receivers: Mapping[str, PlatformReceiver], *, typing: Typing, start: Start
+        self,
+        receivers: Mapping[str, PlatformReceiver],
+        surfaces: Surfaces,
+        *,
+        clock: Clock,
+        start: Start,
     ) -> None:
         self._receivers = receivers
-        self._typing = typing
+        self._typing = Typing(surfaces, clock=clock, start=start)
         self._start = start
         self._tasks: list[asyncio.Task[None]] = []
 
