@@ -169,10 +169,6 @@ class _RunningSuspect(NamedTuple):
     attempt_at: int
     requeued_at: int | None
 
-    @property
-    def orphan(self) -> _Orphan:
-        return _Orphan(self.turn, self.node, self.attempt_at)
-
 
 class _WaitingSuspect(NamedTuple):
     turn: TurnId
@@ -240,7 +236,7 @@ def reap(dialect: Dialect, stamp: Stamp, *, attempts_max: int, limit: int) -> Op
     found = {orphan.turn for orphan in orphans}
     for trial in trials.values():
         if any(each.turn in found for each in trial):
-            orphans += [each.orphan for each in trial if each.turn not in found]
+            orphans += [_Orphan(*each[:3]) for each in trial if each.turn not in found]
     recorded: list[Recorded] = []
     for orphan in orphans:
         yield from lock_conversation(orphan.turn)
@@ -440,10 +436,8 @@ def announce(policy: Policy, drain: Drain, stamp: Stamp) -> Op[list[Recorded]]:
     recorded: list[Recorded] = []
     running = yield from many(_RunningHere, _RUNNING_HERE, stamp.node)
     for each in running:
-        is_followed = bool(each.is_followed)
-        under_way = UnderWay(
-            kind=TurnKind(each.kind), strikes=each.strikes, is_followed=is_followed
-        )
+        kind, is_followed = TurnKind(each.kind), bool(each.is_followed)
+        under_way = UnderWay(kind=kind, strikes=each.strikes, is_followed=is_followed)
         text = shutdown_text(policy, drain, under_way)
         recorded += yield from notice(each.session, each.turn, text, stamp)
     if drain.tells_homes:
