@@ -5,12 +5,22 @@ for every test. SQLite runs without syncing, except where syncing is what a test
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import os
 import random
 import tempfile
+import threading
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+)
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +30,7 @@ import asyncpg
 import pytest
 import structlog
 from hypothesis import settings
+from tests.databases import sqlite_on
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
@@ -30,7 +41,6 @@ from perdure.domain.people.quotas import NO_QUOTA, Quota
 from perdure.ports.records.history import Page
 from perdure.store.drivers.driver import Driver
 from perdure.store.drivers.postgres import PostgresDriver
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.peers.peer import Site
 from perdure.testkit.processes import hanging
@@ -237,58 +247,91 @@ async def _make_database(url: str, name: str) -> None:
 
 
 class _Connected:
-    """Implements `OwnedDatabase`. It deletes rows instead of truncating: on small tables that takes
-    a tenth of the time, since truncating makes new files for each table and index."""
+    """Implements `OwnedDatabase` with one connection for all tests of this worker, on a loop of its
+    own. It deletes rows instead of truncating: on small tables that takes a tenth of the time,
+    since truncating makes new files for each table and index."""
 
-    def __init__(self, url: str, connection: asyncpg.Connection) -> None:
+    # Deletes every row, and disconnects everybody else. Most tables are empty, and looking is
+    # cheaper than deleting nothing. The server keeps the plans as long as the connection lives.
+    _EMPTYING = """
+        CREATE FUNCTION pg_temp.empty() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE datname = current_database() AND pid <> pg_backend_pid();
+            {deletions}
+        END $$"""
+    _DELETION = "IF EXISTS (SELECT FROM {0}) THEN DELETE FROM {0}; END IF;"
+
+    def __init__(self, url: str) -> None:
         self.url = url
-        self._connection = connection
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._connection: asyncpg.Connection | None = None
 
-    async def empty(self) -> None:
-        """Delete every row, and disconnect everybody else."""
-        await self._connection.execute(
-            """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-               WHERE datname = current_database() AND pid <> pg_backend_pid()"""
-        )
-        tables = await self._connection.fetch(
+    def open(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._run(self._connection.close()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> "concurrent.futures.Future[Any]":
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _ask(self, query: str, *values: object) -> Any:
+        """Return the first value that a query finds."""
+        return await asyncio.wrap_future(self._run(self._asked(query, *values)))
+
+    async def _asked(self, query: str, *values: object) -> Any:
+        # A test that disconnects everybody also disconnects this.
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._connected()
+        return await self._connection.fetchval(query, *values)
+
+    async def _connected(self) -> asyncpg.Connection:
+        connection = await asyncpg.connect(self.url)
+        await connection.execute("SET session_replication_role = replica")  # no foreign keys
+        tables = await connection.fetch(
             """SELECT tablename FROM pg_tables
                WHERE schemaname = 'public' AND tablename <> 'schema_migrations'"""
         )
-        emptying = [f"DELETE FROM {table}" for (table,) in tables]
-        await self._connection.execute("; ".join(emptying))
+        deletions = "\n".join(self._DELETION.format(table) for (table,) in tables)
+        await connection.execute(self._EMPTYING.format(deletions=deletions))
+        return connection
+
+    async def empty(self) -> None:
+        """Delete every row, and disconnect everybody else."""
+        await self._ask("SELECT pg_temp.empty()")
 
     async def bury(self, node: NodeId) -> None:
         """Let the lease of a process that is gone run out."""
-        await self._connection.execute("UPDATE nodes SET lease_until = 0 WHERE id = $1", node)
+        await self._ask("UPDATE nodes SET lease_until = 0 WHERE id = $1", node)
 
     async def leases(self) -> int:
         """Return how many processes hold a lease."""
-        count: int = await self._connection.fetchval(
-            "SELECT count(*) FROM nodes WHERE lease_until > 0"
-        )
+        count: int = await self._ask("SELECT count(*) FROM nodes WHERE lease_until > 0")
         return count
 
     async def bury_all(self) -> None:
-        await self._connection.execute("UPDATE nodes SET lease_until = 0")
+        await self._ask("UPDATE nodes SET lease_until = 0")
 
 
-@contextlib.asynccontextmanager
-async def _owned(url: str) -> AsyncIterator[OwnedDatabase]:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute("SET session_replication_role = replica")  # no foreign keys
-        yield _Connected(url, connection)
-    finally:
-        await connection.close()
+@pytest.fixture(scope="session")
+def database_owner(worker_database: str) -> Iterator[_Connected]:
+    owner = _Connected(worker_database)
+    owner.open()
+    yield owner
+    owner.close()
 
 
 @pytest.fixture
-async def postgres(worker_database: str) -> AsyncIterator[OwnedDatabase]:
+async def postgres(database_owner: _Connected) -> OwnedDatabase:
     """Provide a migrated database without a row. Emptying a database takes a tenth of the time of
     copying one."""
-    async with _owned(worker_database) as database:
-        await database.empty()
-        yield database
+    await database_owner.empty()
+    return database_owner
 
 
 @pytest.fixture
@@ -318,7 +361,7 @@ class SqliteHome:
         self._path = folder / "perdure.db"
 
     def driver(self) -> Driver:
-        return SqliteDriver(self._path, synchronous="OFF")
+        return sqlite_on(self._path)
 
     async def bury(self, node: NodeId) -> None:
         """Do nothing: the process that holds the file is the only one alive."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.app.config.platforms import Hosts
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
@@ -27,7 +28,6 @@ from perdure.ports.gateway import PlatformView
 from perdure.ports.platform.settings import AdapterSettings
 from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.contract.receiver import ADA, BOB, ScriptedReceiver
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, said
@@ -104,7 +104,7 @@ class World:
     @asynccontextmanager
     async def life(self) -> AsyncIterator["Life"]:
         """Run one process, from its start to its orderly end."""
-        driver = SqliteDriver(self.folder / "perdure.db", synchronous="OFF")
+        driver = sqlite_on(self.folder / "perdure.db")
         store = Store(driver, clock=self.clock, entropy=self.entropy, media=self.folder)
         await store.open()
         try:

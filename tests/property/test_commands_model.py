@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.databases import sqlite_on
 
 from perdure.domain.checking.checker import violations
 from perdure.domain.ids import PrincipalId, SessionId, TurnId
@@ -39,7 +40,6 @@ from perdure.domain.prompt.prompt import (
 )
 from perdure.domain.turn.recovery import Policy, Resume, acknowledgements
 from perdure.ports.turns.turns import Claimed, Settlement
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.operations.commands.command_result import STOPPED_TOO
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import GO_ON, claim_one, flush, message, only, reply_id
@@ -456,7 +456,7 @@ class CommandMachine(RuleBasedStateMachine):
     async def reopen(self) -> Store:
         if self.store is not None:
             await self.store.close()
-        driver = SqliteDriver(self.folder / "p.db", synchronous="OFF")
+        driver = sqlite_on(self.folder / "p.db")
         self.store = Store(driver, clock=self.clock, entropy=self.entropy, media=self.folder)
         await self.store.open()
         await self.store.nodes.join(name="model")

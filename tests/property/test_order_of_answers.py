@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.databases import sqlite_on
 
 from perdure.domain.checking.checker import violations
 from perdure.domain.errors import Conflict
@@ -23,7 +24,6 @@ from perdure.domain.journal.events import SteerTaken, TurnQueued
 from perdure.domain.outcomes import Busy, Interruption
 from perdure.ports.records.history import Page
 from perdure.ports.turns.turns import Claimed
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import GO_ON, message, only, settle
 from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
@@ -53,7 +53,7 @@ class Talk:
         self.overtook: set[MessageId] = set()
 
     async def open(self) -> None:
-        driver = SqliteDriver(self._folder / "p.db", synchronous="OFF")
+        driver = sqlite_on(self._folder / "p.db")
         media = self._folder / "media"
         self.store = Store(driver, clock=self._clock, entropy=self._entropy, media=media)
         await self.store.open()

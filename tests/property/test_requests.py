@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.databases import sqlite_on
 
 from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.manifest import ChatSettings
@@ -57,7 +58,6 @@ from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
 from perdure.ports.turns.questions import QuestionReply
 from perdure.ports.turns.tools import ToolCaller, ToolResult
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.models.wire_rules import (
     anthropic_violations,
@@ -291,7 +291,7 @@ class World:
         """Start a process, and let it pick up what the one before left."""
         path = self._folder / "perdure.db"
         self.store = Store(
-            SqliteDriver(path, synchronous="OFF"),
+            sqlite_on(path),
             clock=self._clock,
             entropy=self._entropy,
             media=self._folder / "media",
@@ -471,7 +471,7 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def make() -> None:
         store = Store(
-            SqliteDriver(folder / "perdure.db", synchronous="OFF"),
+            sqlite_on(folder / "perdure.db"),
             clock=VirtualClock(),
             entropy=SeededEntropy(),
             media=folder / "media",

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.databases import sqlite_on
 
 from perdure.domain.checking.checker import violations
 from perdure.domain.errors import Conflict, Rejected
@@ -25,7 +26,6 @@ from perdure.domain.inbound.updates import Accepted
 from perdure.domain.journal.events import AssistantSaid, TurnRequeued
 from perdure.domain.outcomes import Busy, Interruption, Outcome
 from perdure.ports.turns.turns import Claimed
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import GO_ON, flush, message, only, settle
 from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
@@ -132,7 +132,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.loop.run_until_complete(self.begin())
 
     async def begin(self) -> None:
-        driver = SqliteDriver(self.folder / "p.db", synchronous="OFF")
+        driver = sqlite_on(self.folder / "p.db")
         self.store = Store(driver, clock=self.clock, entropy=self.entropy, media=self.folder)
         await self.store.open()
         await self.store.nodes.join(name="model")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.app.config.platforms import Hosts
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
@@ -37,7 +38,6 @@ from perdure.ports.people.places import OutgoingMessage
 from perdure.ports.platform.settings import AdapterSettings
 from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
 from perdure.testkit.simulator.platform import ScriptedPlatform
@@ -84,7 +84,7 @@ class World:
         self.hosts = Hosts({})
         self.limits = Limits(has_titles=True, drain_timeout_s=0)
         self.store = Store(
-            SqliteDriver(folder / "perdure.db", synchronous="OFF"),
+            sqlite_on(folder / "perdure.db"),
             clock=self.clock,
             entropy=SeededEntropy(),
             media=folder / "media",

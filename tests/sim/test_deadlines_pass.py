@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.checking.checker import violations
@@ -16,7 +17,6 @@ from perdure.engine.turns.tools.deadlines import Deadlines
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.turns import Claimed
 from perdure.ports.turns.wakes import Topic
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import (
     Person,
@@ -71,7 +71,7 @@ class Asking:
 async def asking(folder: Path) -> AsyncIterator[Asking]:
     clock, bus, feed = SystemClock(), Bus(), Feed()
     store = Store(
-        SqliteDriver(folder / "perdure.db", synchronous="OFF"),
+        sqlite_on(folder / "perdure.db"),
         clock=clock,
         entropy=SeededEntropy(),
         media=folder / "media",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.app.wiring.system import SystemClock
@@ -49,7 +50,6 @@ from perdure.engine.watching.feed import Feed
 from perdure.ports.platform.adapter import Edit, Effect, Post, Preview, Receipt, Unsupported
 from perdure.ports.turns.agent import Work
 from perdure.ports.turns.wakes import Topic
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import AnswerRule, CountingTools, ScriptedAgent, said
 from perdure.testkit.simulator.platform import ScriptedPlatform
@@ -136,7 +136,7 @@ async def a_gateway(
     folder: Path, platform: ScriptedPlatform, agent: ScriptedAgent, display: Display | None = None
 ) -> AsyncIterator[Gateway]:
     clock, entropy = SystemClock(), SeededEntropy(time.monotonic_ns())
-    driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+    driver = sqlite_on(folder / "perdure.db")
     store = Store(driver, clock=clock, entropy=entropy, media=folder)
     await store.open()
     try:

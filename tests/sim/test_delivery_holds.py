@@ -15,6 +15,7 @@ from pathlib import Path
 import asyncpg
 import msgspec
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.app.config.loading import Config
 from perdure.app.life.node import running_node
@@ -164,7 +165,7 @@ async def until_so(is_so: Callable[[], bool], what: str, *, seconds: float = DEA
 
 
 def on_disk(folder: Path) -> SqliteDriver:
-    return SqliteDriver(folder / "perdure.db", synchronous="OFF")
+    return sqlite_on(folder / "perdure.db")
 
 
 @asynccontextmanager

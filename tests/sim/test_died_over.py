@@ -5,13 +5,13 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.domain.people.access import Terms
 from perdure.engine.foundation.wakes import Bus
 from perdure.engine.inbound.inlet import CARE_S, TRIES_MAX, AccountInlet, Care
 from perdure.engine.people.quotas import RequestGate
 from perdure.ports.records.history import Page
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
 
@@ -26,7 +26,7 @@ class Life:
         self._folder, self._entropy = folder, entropy
 
     async def begin(self) -> AccountInlet:
-        driver = SqliteDriver(self._folder / "perdure.db", synchronous="OFF")
+        driver = sqlite_on(self._folder / "perdure.db")
         store = self.store = Store(
             driver, clock=self.clock, entropy=self._entropy, media=self._folder
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.app.network.public_web import RoutedWeb
 from perdure.app.network.web_fetching import WebFetcher
@@ -38,7 +39,6 @@ from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.platform.adapter import ACCOUNT_WAIT
 from perdure.ports.records.media import FOR_SENDER, UNREACHABLE
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.processes.file_server import FileServer
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
@@ -95,7 +95,7 @@ class Place:
         self.backend = Backend(name="main", kind="s", agent=self.agent, tools=CountingTools([]))
         self.roster = Roster({"main": self.backend})
         self.store = Store(
-            SqliteDriver(folder / "perdure.db", synchronous="OFF"),
+            sqlite_on(folder / "perdure.db"),
             clock=self.clock,
             entropy=SeededEntropy(),
             media=folder / "media",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
@@ -35,7 +36,6 @@ from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.media import Fetch, FileSource
 from perdure.ports.turns.wakes import Topic
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
 from perdure.testkit.simulator.platform import ScriptedPlatform
@@ -98,7 +98,7 @@ class Place:
     async def process(self) -> AsyncIterator[None]:
         """Run the fetch pump as a gateway does; the test steps the other pumps."""
         self.store = Store(
-            SqliteDriver(self.folder / "perdure.db", synchronous="OFF"),
+            sqlite_on(self.folder / "perdure.db"),
             clock=self.clock,
             entropy=SeededEntropy(self._updates),
             media=self.folder / "media",

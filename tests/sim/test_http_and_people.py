@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from tests.databases import sqlite_on
 from tests.untyped_rows import rows
 
 from perdure.app.config.loading import parse
@@ -35,7 +36,6 @@ from perdure.engine.watching.feed import Feed
 from perdure.ports.gateway import Report
 from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
@@ -174,7 +174,7 @@ class Site:
 async def a_site(folder: Path) -> AsyncIterator[Site]:
     clock, agent = SystemClock(), Listener()
     asked_about = CountingTools([], permission=Permission.ACT)
-    driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+    driver = sqlite_on(folder / "perdure.db")
     store = Store(driver, clock=clock, entropy=SeededEntropy(), media=folder / "media")
     await store.open()
     for name, role in (("ada", "member"), ("bob", "member"), ("olga", "operator")):

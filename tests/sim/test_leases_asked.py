@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
@@ -19,7 +20,6 @@ from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, echo
 from perdure.testkit.simulator.platform import ScriptedPlatform
@@ -69,7 +69,7 @@ class Process:
         self.ran: list[str] = []
         self.on_call: Callable[[], None] = lambda: None
         self.agent = ScriptedAgent(self._answer)
-        driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+        driver = sqlite_on(folder / "perdure.db")
         self.store: Any = Store(driver, clock=self.clock, entropy=SeededEntropy(), media=folder)
         self.nodes = Nodes(self.store.nodes)
         self.store.nodes = self.nodes  # type: ignore[assignment]

@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import HTTP, Address
@@ -26,7 +27,6 @@ from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.agent import Work
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, echo
 from perdure.testkit.simulator.crash import Fuse, Nemesis
@@ -137,7 +137,7 @@ async def a_node(
         for name, agent in zip(names, agents, strict=True)
     }
     platform = platform or ScriptedPlatform(name="scripted")
-    driver = SqliteDriver(folder / "p.db", synchronous="OFF")
+    driver = sqlite_on(folder / "p.db")
     store = Store(driver, clock=clock, entropy=SeededEntropy(), media=folder / "media")
     await store.open()
     dependencies = NodeDependencies(

@@ -3,6 +3,8 @@
 from functools import partial
 from pathlib import Path
 
+from tests.databases import sqlite_on
+
 from perdure.app.wiring.assembly import NodeDependencies, compose_node
 from perdure.domain.address import Address
 from perdure.domain.checking.checker import violations
@@ -18,7 +20,6 @@ from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.tools import ToolCaller, ToolResult
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
 from perdure.testkit.simulator.crash import SimulatedCrash
@@ -52,7 +53,7 @@ async def test_a_deadly_tool_runs_once(tmp_path: Path) -> None:
     backend = Backend(name="main", kind="s", agent=ScriptedAgent(stubborn), tools=DeadlyTools(ran))
     session = None
     for _ in range(LIVES):
-        store = make(SqliteDriver(tmp_path / "perdure.db", synchronous="OFF"))
+        store = make(sqlite_on(tmp_path / "perdure.db"))
         await store.open()
         try:
             async with Supervisor() as supervisor:
@@ -84,7 +85,7 @@ async def test_a_deadly_tool_runs_once(tmp_path: Path) -> None:
         finally:
             await store.close()
     assert session is not None
-    store = make(SqliteDriver(tmp_path / "perdure.db", synchronous="OFF"))
+    store = make(sqlite_on(tmp_path / "perdure.db"))
     await store.open()
     record = await store.diagnostics.record(session)
     await store.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
@@ -47,7 +48,6 @@ from perdure.ports.turns.room import ContextRoom
 from perdure.ports.turns.tools import ToolCaller, ToolResult
 from perdure.ports.turns.turns import Claimed, TextPiece, TurnLease, Turns
 from perdure.ports.turns.wakes import Topic
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.ports.delivery.outbox import StoredOutbox
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, said
@@ -160,7 +160,7 @@ async def a_node(
     """Run a node, whose agent takes `concurrent` calls at once. If it is not `is_running`, the test
     makes every step and moves the time itself."""
     clock = clock or VirtualClock(is_eager=is_running)
-    driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+    driver = sqlite_on(folder / "perdure.db")
     entropy = SeededEntropy(clock.now_ms())
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
     await store.open()

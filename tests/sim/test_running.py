@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
@@ -33,7 +34,6 @@ from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.agent import Work
 from perdure.ports.turns.budgets import Reservation
 from perdure.ports.turns.tools import ToolCaller, ToolFile, ToolResult
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
 from perdure.testkit.simulator.stores import only
@@ -96,7 +96,7 @@ async def a_node(
     turn_timeout_s: float = 1800,
 ) -> AsyncIterator[Node]:
     clock, entropy = VirtualClock(is_eager=True), SeededEntropy()
-    driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+    driver = sqlite_on(folder / "perdure.db")
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
     await store.open()
     others = tuple(agents)[1:]

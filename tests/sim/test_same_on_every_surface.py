@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import aiohttp
 import pytest
 from aiohttp import web
+from tests.databases import sqlite_on
 
 from perdure.app.config.loading import Config
 from perdure.app.life.node import RunningNode, running_node
@@ -35,7 +36,6 @@ from perdure.engine.models.roster import Backend, Roster
 from perdure.ports.people.principals import Principal
 from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, said
 from perdure.testkit.simulator.platform import ScriptedPlatform
@@ -132,7 +132,7 @@ async def a_node(
     folder: Path, platform: ScriptedPlatform
 ) -> AsyncIterator[tuple[Store, RunningNode]]:
     clock, entropy = SystemClock(), SystemEntropy()
-    driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+    driver = sqlite_on(folder / "perdure.db")
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
     await store.open()
     try:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.domain.address import Address
@@ -100,7 +101,7 @@ async def opened(
 
 
 def on_sqlite(folder: Path) -> SqliteDriver:
-    return SqliteDriver(folder / "p.db", synchronous="OFF")
+    return sqlite_on(folder / "p.db")
 
 
 @asynccontextmanager

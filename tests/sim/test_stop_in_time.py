@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.app.wiring.system import SystemClock
@@ -29,7 +30,6 @@ from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
 from perdure.ports.turns.inbox import Reception
 from perdure.ports.turns.tools import ToolCaller, ToolResult
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.ports.turns.turns import StoredInbox
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent, said
@@ -75,7 +75,7 @@ class Talk:
 @asynccontextmanager
 async def talking(folder: Path, agent: ScriptedAgent, tools: CountingTools) -> AsyncIterator[Talk]:
     clock, entropy = SystemClock(), SeededEntropy()
-    driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+    driver = sqlite_on(folder / "perdure.db")
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
     await store.open()
     backend = Backend(name="main", kind="s", agent=agent, tools=tools)
@@ -140,7 +140,7 @@ async def run(
     tmp_path: Path, text: str, *, at_claim: bool, has_step: bool = False
 ) -> tuple[ScriptedAgent, list[str], str]:
     clock, entropy, agent = VirtualClock(is_eager=True), SeededEntropy(), ScriptedAgent()
-    driver = SqliteDriver(tmp_path / "perdure.db", synchronous="OFF")
+    driver = sqlite_on(tmp_path / "perdure.db")
     store = Store(driver, clock=clock, entropy=entropy, media=tmp_path / "media")
     await store.open()
     await store.nodes.join(name="sim")
@@ -169,7 +169,7 @@ async def run(
 async def test_a_turn_stopped_before_its_first_step_is_not_waited_for(tmp_path: Path) -> None:
     # A task that is cancelled before it has begun does not run its own clean-up.
     clock, entropy = VirtualClock(is_eager=True), SeededEntropy()
-    driver = SqliteDriver(tmp_path / "perdure.db", synchronous="OFF")
+    driver = sqlite_on(tmp_path / "perdure.db")
     store = Store(driver, clock=clock, entropy=entropy, media=tmp_path / "media")
     await store.open()
     await store.nodes.join(name="sim")

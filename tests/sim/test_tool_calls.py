@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.app.wiring.system import SystemClock
@@ -40,7 +41,6 @@ from perdure.engine.watching.feed import Feed
 from perdure.ports.records.history import Page
 from perdure.ports.turns.questions import QuestionReply
 from perdure.ports.turns.tools import ToolCaller
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import ScriptedAgent
 from perdure.testkit.simulator.stores import admitted
@@ -221,7 +221,7 @@ async def tool_rig(
     agent: ScriptedAgent | None = None,
 ) -> AsyncIterator[ToolRig]:
     clock, entropy = SystemClock(), SeededEntropy()
-    driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+    driver = sqlite_on(folder / "perdure.db")
     store = Store(driver, clock=clock, entropy=entropy, media=folder / "media")
     await store.open()
     agent = agent or calling(calls or [each.name for each in plain_tools])

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
 from perdure.app.wiring.system import SystemClock
@@ -27,7 +28,6 @@ from perdure.engine.people.alarm import AGAIN_S
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.history import Page
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.agent import CountingTools, ScriptedAgent
 from perdure.testkit.simulator.platform import ScriptedPlatform
@@ -99,7 +99,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 @asynccontextmanager
 async def _gateway(folder: Path) -> AsyncIterator[Gateway]:
     clock, entropy = Clock(), SeededEntropy(time.monotonic_ns())
-    driver = SqliteDriver(folder / "perdure.db", synchronous="OFF")
+    driver = sqlite_on(folder / "perdure.db")
     store = Store(driver, clock=clock, entropy=entropy, media=folder)
 
     def rule(request: ModelRequest) -> Sequence[AgentEvent]:
