@@ -27,7 +27,7 @@ from perdure.testkit.processes.command import TRUSTS_NOBODY
 from perdure.testkit.processes.http import Client
 from perdure.testkit.processes.process import GatewayProcess
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.executed]
+pytestmark = pytest.mark.timeout(60)
 Factory = Callable[..., Awaitable[GatewayProcess]]
 DEADLINE_S = 30.0
 POLL_S = 0.02
@@ -104,6 +104,7 @@ async def perdure(client: Client, *arguments: str) -> str:
     return out.decode()
 
 
+@pytest.mark.executed
 async def test_a_restart_keeps_the_port_and_lets_turns_finish(start: Start) -> None:
     client = await start()
     before = (await client.call("GET", "/api/status"))[1]
@@ -138,6 +139,7 @@ async def test_a_restart_without_a_wait_continues_the_turn_once(start: Start) ->
     assert "reason=restart" in client.gateway.output
 
 
+@pytest.mark.executed
 async def test_a_node_restarts_any_number_of_times(start: Start) -> None:
     client = await start()
     lives = [(await client.call("GET", "/api/status"))[1]["node"]]
