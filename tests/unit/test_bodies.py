@@ -22,14 +22,19 @@ from perdure.web.http.forms import PARTS_MAX, boundary_of, parts_of
 HEAD = b'Content-Disposition: form-data; name="f"; filename="a.txt"\r\n\r\n'
 
 
-def quickest_s(work: Callable[[], object]) -> float:
-    """Return the processor time of the quickest of three runs: others use this machine too."""
-    took = []
-    for _ in range(3):
-        began = time.thread_time()
-        work()
-        took.append(time.thread_time() - began)
-    return min(took)
+TRIES = 3
+
+
+def spent_s(work: Callable[[], object]) -> float:
+    """Return the processor time of one run."""
+    began = time.thread_time()
+    work()
+    return time.thread_time() - began
+
+
+def can_take_less(work: Callable[[], object], bound_s: float) -> bool:
+    """Tell whether one of three runs takes less processor time: others use this machine too."""
+    return any(spent_s(work) < bound_s for _ in range(TRIES))
 
 
 def form(*parts: bytes, boundary: bytes = b"b") -> bytes:
@@ -52,10 +57,9 @@ def test_half_characters_are_found_in_linear_time(piece: bytes) -> None:
         raw = b'{"text":"' + piece * (size // len(piece)) + b'\\ud800"}'
         return lambda: whole_characters(raw)
 
-    small, large = quickest_s(work(500_000)), quickest_s(work(4_000_000))
+    small_s = min(spent_s(work(500_000)) for _ in range(TRIES))
 
-    assert large < max(small, 0.005) * 40
-    assert large < 1.5
+    assert can_take_less(work(4_000_000), min(max(small_s, 0.005) * 40, 1.5))
 
 
 def test_no_character_is_parted_where_a_body_is_sliced() -> None:
@@ -104,10 +108,9 @@ def test_lists_and_objects_are_counted_in_linear_time(piece: bytes) -> None:
 
         return count
 
-    small, large = quickest_s(work(1_000_000)), quickest_s(work(8_000_000))
+    small_s = min(spent_s(work(1_000_000)) for _ in range(TRIES))
 
-    assert large < max(small, 0.005) * 40
-    assert large < 1.5
+    assert can_take_less(work(8_000_000), min(max(small_s, 0.005) * 40, 1.5))
 
 
 def test_a_form_is_taken_apart() -> None:
@@ -149,4 +152,4 @@ def test_a_hostile_form_is_refused_at_once(body: bytes) -> None:
         with pytest.raises(Rejected):
             parts_of(body, "b")
 
-    assert quickest_s(read) < 0.2
+    assert can_take_less(read, 0.2)

@@ -97,17 +97,18 @@ HOSTILE = {
 
 
 def seconds(page: str) -> float:
-    begun = time.perf_counter()
+    """Return the processor time of this thread: others use this machine too."""
+    begun = time.thread_time()
     read(page)
-    return time.perf_counter() - begun
+    return time.thread_time() - begun
 
 
 @pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE.keys())
 def test_eight_times_the_markup_takes_about_eight_times_as_long(piece: str) -> None:
     # The best of three tries, because a busy machine makes some of them slow.
     short = min(seconds(piece * MANY) for _ in range(3))
-    long = min(seconds(piece * MANY * 8) for _ in range(3))
-    assert long < 8 * 3 * short + 0.2
+    tries = (seconds(piece * MANY * 8) for _ in range(3))
+    assert any(long < 8 * 3 * short + 0.2 for long in tries)
 
 
 @pytest.mark.parametrize("begin", ["<a href='", "<", "<!--", "&", "&#", "<a b=", "<script>", "</x"])
