@@ -173,6 +173,15 @@ class OneServerForAll(LoadScopeScheduling):  # type: ignore[misc]
             return file
         return nodeid.rpartition("::")[0] if "::" in name else nodeid
 
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Forget what a worker has done. Otherwise all of it would be counted again after every
+        test, which takes longer the more tests there are."""
+        work = self.assigned_work[node]
+        super().mark_test_complete(node, item_index, duration)
+        scope = self._split_scope(self.registered_collections[node][item_index])
+        if all(work[scope].values()):
+            del work[scope]
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:

@@ -78,14 +78,14 @@ def asking(simulator: Simulator, setup: Setup) -> Run:
 async def test_no_instant_tells_two_texts_of_a_prompt_or_loses_the_message(
     simulator: Simulator, nemesis: Nemesis
 ) -> None:
-    await simulator.strike(asking(simulator, Setup()), nemesis)
+    await simulator.strike(asking(simulator, Setup()), nemesis, every=2)
 
 
 @pytest.mark.parametrize("nemesis", NEMESES)
 async def test_no_commit_tells_two_texts_of_a_prompt_or_loses_the_message(
     simulator: Simulator, nemesis: Nemesis
 ) -> None:
-    await simulator.strike(asking(simulator, Setup(strikes_commits=True)), nemesis)
+    await simulator.strike(asking(simulator, Setup(strikes_commits=True)), nemesis, every=2)
 
 
 @pytest.mark.parametrize("nemesis", [*NEMESES, Nemesis.PAUSE])
