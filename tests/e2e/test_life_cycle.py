@@ -126,7 +126,7 @@ async def test_a_restart_keeps_the_port_and_lets_turns_finish(start: Start) -> N
 
 async def test_a_restart_without_a_wait_continues_the_turn_once(start: Start) -> None:
     client = await start("[drain]\ntimeout_s = 0\n")
-    accepted = await client.say("main", "demo words=80 delay_ms=20")
+    accepted = await client.say("main", "demo words=200 delay_ms=20")
     await until_text(client)
 
     await perdure(client, "restart")
@@ -134,7 +134,7 @@ async def test_a_restart_without_a_wait_continues_the_turn_once(start: Start) ->
     turn = await client.settled(accepted["turn"])
     assert (turn["outcome"], turn["attempts"]) == ("done", 2)
     entries = await client.transcript("main")
-    assert len(words(entries, accepted["turn"])) == 80
+    assert len(words(entries, accepted["turn"])) == 200
     assert [each["role"] for each in entries].count("user") == 1
     assert "reason=restart" in client.gateway.output
 
