@@ -7,6 +7,7 @@ calls of any model, while its prompt stays in flight (`flight.py`).
 """
 
 from collections.abc import AsyncGenerator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,7 @@ from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt.prompt import ModelRequest, PromptMessage
 from perdure.domain.turn.stream import AgentEvent, AgentKept, Stopped
 from perdure.ports.agents.bridge import Bridge
+from perdure.ports.agents.client import ClientCalls
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.agent import Work
 
@@ -69,9 +71,18 @@ class AcpAgent:
     """Implements the `Agent` port by the sessions of one pool."""
 
     def __init__(
-        self, terms: AcpTerms, *, pool: AgentPool, bridge: Bridge, clock: Clock, notes: Path
+        self,
+        terms: AcpTerms,
+        *,
+        pool: AgentPool,
+        bridge: Bridge,
+        clock: Clock,
+        notes: Path,
+        calls: ClientCalls | None = None,
     ) -> None:
-        """Set up the agent. `notes` is a folder of its own, for what sessions were told."""
+        """Set up the agent. `notes` is a folder of its own, for what sessions were told. By `calls`
+        its hidden tools hand over what the agent has asked its client for."""
+        self._calls = calls or ClientCalls()
         self._terms = terms
         self._pool = pool
         self._bridge = bridge
@@ -126,7 +137,12 @@ class AcpAgent:
             words = self._words(binding, request)
             opening = binding.session.times if is_new else None
             watch = StopWatch(self._clock, opening)
-            flight = binding.begin(request.tools, watch, silence_s=self._terms.silence_s)
+            flight = binding.begin(
+                request.tools,
+                watch,
+                silence_s=self._terms.silence_s,
+                handed=partial(self._calls.take, work.turn),
+            )
             flight.send(words)
         except BaseException:
             if binding is not None:
@@ -134,6 +150,7 @@ class AcpAgent:
             raise
         way = _UnderWay(binding=binding, flight=flight, told=told_by(request), is_new=is_new)
         self._under_way[work.turn] = way
+        self._calls.expect(work.turn)
         return way
 
     def _words(self, binding: Binding, request: ModelRequest) -> str:
@@ -250,6 +267,7 @@ class AcpAgent:
         if way.flight.is_parked:
             return
         self._under_way.pop(turn, None)
+        self._calls.drop(turn)
         if way.binding.flight is way.flight:
             way.binding.close()
 
@@ -264,6 +282,7 @@ class AcpAgent:
         )
 
     def let_go(self, turn: TurnId) -> None:
+        self._calls.drop(turn)
         way = self._under_way.pop(turn, None)
         if way is not None:
             way.binding.close()
@@ -273,6 +292,7 @@ class AcpAgent:
             way.binding.close()
         for binding in self._bound.values():
             binding.close()
+        self._calls.close()
         self._under_way.clear()
         self._bound.clear()
         await self._pool.close()

@@ -1,6 +1,7 @@
 """Binds one session of an agent to one session of the gateway: with its own tools, its own folder,
 and what it was told."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,9 @@ from perdure.agents.acp.pool.seam import AgentSession
 from perdure.agents.acp.translation.own_calls import BridgedNames
 from perdure.agents.acp.translation.transcript import Told
 from perdure.agents.acp.watch import StopWatch
+from perdure.domain.ids import CallId
 from perdure.ports.agents.bridge import BridgeBinding, BridgeCall
+from perdure.ports.agents.client import HandedOver
 
 _NOT_NOW = "This tool cannot be called now: no answer of yours is under way."
 
@@ -76,7 +79,14 @@ class Binding:
         stays without."""
         return self._calls.bridge is not None or not tools
 
-    def begin(self, tools: str, watch: StopWatch, *, silence_s: float) -> Flight:
+    def begin(
+        self,
+        tools: str,
+        watch: StopWatch,
+        *,
+        silence_s: float,
+        handed: Callable[[CallId], HandedOver | None],
+    ) -> Flight:
         """Return a prompt that can be sent, with the tools as they are now."""
         bridge = self._calls.bridge
         if bridge is not None and tools != self._tools:
@@ -90,6 +100,7 @@ class Binding:
             folder=str(self.folder),
             watch=watch,
             silence_s=silence_s,
+            handed=handed,
         )
         return self._calls.flight
 

@@ -8,7 +8,7 @@ kept.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,11 +17,13 @@ import structlog
 from perdure.agents.acp.pool.seam import (
     AgentLost,
     AgentSession,
+    ClientAsked,
     Heard,
     PermissionAsked,
     PromptEnded,
     PromptFailed,
     SessionUpdate,
+    TerminalOver,
 )
 from perdure.agents.acp.translation.asking import permission_calls
 from perdure.agents.acp.translation.endings import ended, failed, lost, stale, stuck
@@ -29,11 +31,14 @@ from perdure.agents.acp.translation.own_calls import BridgedNames
 from perdure.agents.acp.translation.updates import UpdateReader
 from perdure.agents.acp.watch import StopWatch
 from perdure.domain.errors import Ambiguous, PerdureError
+from perdure.domain.ids import CallId
 from perdure.domain.journal.model.timings import Timings
 from perdure.domain.journal.model.usage import Usage
 from perdure.domain.outcomes import StopReason
 from perdure.domain.prompt.prompt import ResultBlock
+from perdure.domain.tools.framing import unframed
 from perdure.domain.turn.stream import (
+    AgentActed,
     AgentCall,
     AgentEvent,
     AgentSpent,
@@ -41,6 +46,7 @@ from perdure.domain.turn.stream import (
     Stopped,
 )
 from perdure.ports.agents.bridge import BridgeBinding, BridgeCall
+from perdure.ports.agents.client import FileText, HandedOver, NoFile
 from perdure.ports.system.time_limits import time_limit
 
 if TYPE_CHECKING:
@@ -49,21 +55,28 @@ if TYPE_CHECKING:
 # How much is heard ahead of whoever listens. The rest waits in the session.
 AHEAD_MAX: Final = 256
 _NOT_NOW: Final = "This tool cannot be called now: no answer of yours is under way."
+_NOT_HANDED_OVER: Final = "what the call returned is gone; ask again"
+# By which name the journal knows what came of a command in a terminal.
+TERMINAL: Final = "terminal"
 _ENDED_BY_ITSELF: Final = "what the agent's program says could not be followed any more"
 log = structlog.get_logger("agent")
+
+
+# What the agent waits for.
+Waiting = BridgeCall | PermissionAsked | ClientAsked
 
 
 class _Asked(msgspec.Struct, frozen=True):
     """Holds something that the agent waits for, and the calls that it has become."""
 
-    what: BridgeCall | PermissionAsked
+    what: Waiting
     calls: tuple[AgentCall, ...]
 
 
 class Flight:
     """Represents one prompt, from its sending to its end."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a prompt stands on
         self,
         session: AgentSession,
         bridge: BridgeBinding | None,
@@ -72,7 +85,10 @@ class Flight:
         folder: str,
         watch: StopWatch,
         silence_s: float,
+        handed: Callable[[CallId], HandedOver | None] = lambda _: None,
     ) -> None:
+        """Set up the prompt. `handed` returns what a call has handed over to the agent."""
+        self._handed = handed
         self._session = session
         self._bridge = bridge
         self._folder = folder
@@ -143,6 +159,9 @@ class Flight:
                 self._session.answer(each.what.key, is_allowed=is_allowed)
                 continue
             (result,) = mine
+            if isinstance(each.what, ClientAsked):
+                self._answer_client(each.what, result)
+                continue
             if each.what.key in self._given_up:
                 self._later.append(f"[The result of your call of {each.what.name}:]\n{result.text}")
                 continue
@@ -162,11 +181,11 @@ class Flight:
                 yield self._over(stuck(self._silence_s))
                 return
             match heard:
-                case SessionUpdate(update=update):
-                    for event in self._reader.read(update):
+                case SessionUpdate() | TerminalOver():
+                    for event in self._told(heard):
                         self._watch.hears(event)
                         yield event
-                case BridgeCall() | PermissionAsked():
+                case BridgeCall() | PermissionAsked() | ClientAsked():
                     calls = self._taken(heard)
                     for call in calls:
                         yield call
@@ -181,6 +200,13 @@ class Flight:
                     for event in self._ending(heard):
                         yield event
                     return
+
+    def _told(self, heard: SessionUpdate | TerminalOver) -> Iterator[AgentEvent]:
+        """Yield what the agent tells of itself."""
+        if isinstance(heard, TerminalOver):
+            yield _acted(heard)
+        else:
+            yield from self._reader.read(heard.update)
 
     def _ending(self, heard: PromptEnded | PromptFailed | PerdureError) -> Iterator[AgentEvent]:
         """Yield what ends the stream."""
@@ -201,11 +227,11 @@ class Flight:
             case _:
                 yield self._over(stale(heard, was_heard=self._watch.has_heard))
 
-    def _taken(self, first: BridgeCall | PermissionAsked) -> list[AgentCall]:
+    def _taken(self, first: Waiting) -> list[AgentCall]:
         """Return the calls that something which the agent waits for has become, and what it has
         asked in the same breath."""
         waiting = [first]
-        while self._heard and isinstance(self._heard[0], BridgeCall | PermissionAsked):
+        while self._heard and isinstance(self._heard[0], Waiting):
             waiting.append(self._pop())  # type: ignore[arg-type]
         for what in waiting:
             calls = self._calls_of(what)
@@ -213,13 +239,16 @@ class Flight:
                 self._asked.append(_Asked(what, tuple(calls)))
         return [call for each in self._asked for call in each.calls]
 
-    def _calls_of(self, what: BridgeCall | PermissionAsked) -> list[AgentCall]:
+    def _calls_of(self, what: Waiting) -> list[AgentCall]:
         """Return the calls that people and rules decide about. There are none if nobody has to:
         then the agent has its answer."""
         if isinstance(what, BridgeCall):
             if what.key in self._given_up:
                 return []
             return [AgentCall(id=str(what.key), name=what.name, arguments=what.arguments)]
+        if isinstance(what, ClientAsked):
+            key = f"client-{what.key}"
+            return [AgentCall(id=key, name=what.name, arguments=what.arguments)]
         if self._names.asked_about(what.tool):
             # The tool is ours: its call comes over the bridge, and is decided about there.
             self._session.answer(what.key, is_allowed=True)
@@ -246,6 +275,18 @@ class Flight:
     def _told_later(self) -> str:
         later, self._later = self._later, []
         return "\n\n".join(later)
+
+    def _answer_client(self, asked: ClientAsked, result: ResultBlock) -> None:
+        """Give the agent what its call has handed over, or say why it was not done."""
+        what = self._handed(CallId(result.call))
+        if isinstance(what, NoFile):
+            self._session.reply(asked.key, what)
+        elif result.is_error:
+            self._session.refuse(asked.key, unframed(result.text))
+        elif what is None and asked.has_return:
+            self._session.refuse(asked.key, _NOT_HANDED_OVER)
+        elif not self._session.reply(asked.key, what) and not isinstance(what, FileText | None):
+            what.forget()
 
     def _answer_call(self, call: BridgeCall, text: str, *, is_error: bool) -> None:
         assert self._bridge is not None
@@ -286,6 +327,13 @@ class Flight:
         if not task.cancelled() and task.exception() is not None:
             log.error("a prompt could not be followed", exc_info=task.exception())
             self._put(Ambiguous(_ENDED_BY_ITSELF))
+
+
+def _acted(over: TerminalOver) -> AgentActed:
+    """Return what came of a command in a terminal, as the journal holds it."""
+    told = {"terminal": over.name, "command": over.command}
+    arguments = msgspec.json.encode(told).decode()
+    return AgentActed(id=over.name, name=TERMINAL, arguments=arguments, text=over.text)
 
 
 def _usage(usage: "schema.Usage") -> Usage:

@@ -18,6 +18,7 @@ from perdure.agents.acp.programs.presets import OTHER, PRESETS
 from perdure.agents.acp.programs.program import AgentProgram
 from perdure.app.config import values
 from perdure.domain.errors import PerdureError
+from perdure.ports.agents.client import ClientCalls, ClientOffers
 from perdure.ports.system.children import Children
 from perdure.ports.system.clock import Clock
 from perdure.web.bridge import relay
@@ -37,28 +38,39 @@ class ExternalAgents:
         # A folder that programs in a sandbox can be shown, before anything listens there.
         self._folder = Path(tempfile.mkdtemp(prefix="perdure-bridge-"))
         self._bridge = ToolBridge(self._folder)
-        self._agents: dict[str, tuple[values.AcpAgent, AcpAgent]] = {}
+        self._agents: dict[str, tuple[values.AcpAgent, ClientOffers, AcpAgent]] = {}
+        self._calls: dict[str, ClientCalls] = {}
         self.pools: dict[str, ProcessPool] = {}
 
-    def agent(self, name: str, section: values.AcpAgent) -> AcpAgent:
+    def calls(self, name: str) -> ClientCalls:
+        """Return where the hidden tools of an agent hand over what it has asked its client for."""
+        return self._calls.setdefault(name, ClientCalls())
+
+    def agent(self, name: str, section: values.AcpAgent, offers: ClientOffers) -> AcpAgent:
         """Return the agent of this configuration: the one that is there already if what it depends
-        on has not changed."""
+        on has not changed. `offers` is what it is told that it can ask its client for."""
         known = self._agents.get(name)
-        if known is not None and _is_same(known[0], section):
-            return known[1]
+        if known is not None and _is_same(known[0], section) and known[1] == offers:
+            return known[2]
         base = self._home / "agents" / name
         pool = ProcessPool(
             self._program(name, section, base),
             _settings(section.pool),
             children=self._children,
             clock=self._clock,
+            offers=offers,
         )
         cwd = str(Path(section.cwd).expanduser()) if section.cwd else ""
         terms = AcpTerms(name=name, cwd=cwd, silence_s=section.silence_timeout_s)
         agent = AcpAgent(
-            terms, pool=pool, bridge=self._bridge, clock=self._clock, notes=base / "told"
+            terms,
+            pool=pool,
+            bridge=self._bridge,
+            clock=self._clock,
+            notes=base / "told",
+            calls=self.calls(name),
         )
-        self._agents[name] = (section, agent)
+        self._agents[name] = (section, offers, agent)
         self.pools[name] = pool
         return agent
 
@@ -67,10 +79,11 @@ class ExternalAgents:
         for name in [each for each in self._agents if each not in configured]:
             del self._agents[name]
             del self.pools[name]
+            self._calls.pop(name, None)
 
     async def warm(self) -> None:
         """Start a process of each agent whose people share one, so that nobody waits for it."""
-        sections = {name: section for name, (section, _) in self._agents.items()}
+        sections = {name: section for name, (section, _, _) in self._agents.items()}
         wanted = [
             name
             for name, section in sections.items()
@@ -90,16 +103,13 @@ class ExternalAgents:
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     def _program(self, name: str, section: values.AcpAgent, base: Path) -> AgentProgram:
-        roots = [Path(root).expanduser() for root in section.roots]
-        if section.cwd:
-            roots.append(Path(section.cwd).expanduser())
         return AgentProgram(
             agent=name,
             base=base,
             preset=PRESETS[section.preset] if section.preset else OTHER,
             command=section.command or (),
             env={key: value.reveal() for key, value in section.env.items()},
-            roots=tuple(roots),
+            roots=roots_of(section),
             # What the relay needs that agents start inside of their sandbox.
             sees=(self._folder, Path(relay.__file__), Path(sys.prefix), Path(sys.base_prefix)),
             hidden=self._home,
@@ -108,6 +118,12 @@ class ExternalAgents:
             share=section.share,
             search_path=os.environ.get("PATH", os.defpath),
         )
+
+
+def roots_of(section: values.AcpAgent) -> tuple[Path, ...]:
+    """Return the folders that the configuration gives an agent."""
+    given = [*section.roots, *([section.cwd] if section.cwd else [])]
+    return tuple(Path(root).expanduser() for root in given)
 
 
 def _settings(pool: values.Pool) -> PoolSettings:

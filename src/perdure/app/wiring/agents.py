@@ -162,9 +162,10 @@ class BackendMaker:
             from perdure.tools.builtin.result import ResultTool  # noqa: PLC0415
 
             usable.append(ResultTool(self._store.media))
-        agent, kind = self._agent(name, config)
+        agent, kind = self._agent(name, config, policy)
         backend = _backend(name, config, agent, kind)
-        tools = Toolbox(usable, sources=sources, hidden=_hidden(config))
+        hidden = self._hidden(name, config, settings, policy)
+        tools = Toolbox(usable, sources=sources, hidden=hidden)
         missing = tuple(_missing(name, config, kit))
         prompts = self._prompts(servers)
         return msgspec.structs.replace(
@@ -184,7 +185,30 @@ class BackendMaker:
 
         return ServerPrompts(self.servers, servers)
 
-    def _agent(self, name: str, config: AgentConfig) -> tuple[Agent, str]:
+    def _hidden(
+        self, name: str, config: AgentConfig, settings: ToolsConfig, policy: ToolPolicy
+    ) -> list[Tool]:
+        """Return the tools of which an agent is not told."""
+        if not isinstance(config, AcpAgent) or self._external is None:
+            return []
+        from perdure.app.wiring.agent_client import client_offers, client_tools  # noqa: PLC0415
+        from perdure.app.wiring.shell import NodeShell  # noqa: PLC0415
+        from perdure.tools.builtin.permission import PermissionTool  # noqa: PLC0415
+        from perdure.tools.workroom import Workroom  # noqa: PLC0415
+
+        self._workroom = self._workroom or Workroom()
+        self._shell = self._shell or NodeShell(self.children)
+        asked = client_tools(
+            config,
+            settings,
+            client_offers(config, policy),
+            self._external.calls(name),
+            work=self._workroom,
+            shell=self._shell,
+        )
+        return [PermissionTool(), *asked]
+
+    def _agent(self, name: str, config: AgentConfig, policy: ToolPolicy) -> tuple[Agent, str]:
         """Make an agent, and name its kind. The code of each kind is imported only if it is
         configured."""
         match config:
@@ -201,7 +225,10 @@ class BackendMaker:
                     self._external = ExternalAgents(
                         self._home, children=self.children, clock=self.clock
                     )
-                return self._external.agent(name, config), "acp"
+                from perdure.app.wiring.agent_client import client_offers  # noqa: PLC0415
+
+                offers = client_offers(config, policy)
+                return self._external.agent(name, config, offers), "acp"
 
 
 def backend_maker(
@@ -223,15 +250,6 @@ def backend_maker(
         home=home,
         terms=job_terms(settings, environ),
     )
-
-
-def _hidden(config: AgentConfig) -> list[Tool]:
-    """Return the tools of which an agent is not told."""
-    if not isinstance(config, AcpAgent):
-        return []
-    from perdure.tools.builtin.permission import PermissionTool  # noqa: PLC0415
-
-    return [PermissionTool()]
 
 
 def policy_of(name: str, config: AgentConfig, settings: ToolsConfig) -> ToolPolicy:

@@ -5,9 +5,9 @@ import asyncio
 import os
 from pathlib import Path
 
-from perdure.app.config.tool_values import (
-    ShellSection,
-)
+import msgspec
+
+from perdure.app.config.tool_values import ShellSection
 from perdure.ports.system.children import ChildLimits, Children
 from perdure.tools.shell.jobs import ShellJobs
 from perdure.tools.shell.settings import ShellSettings
@@ -20,7 +20,7 @@ class NodeShell:
     def __init__(self, children: Children) -> None:
         self._children = children
         self._settings: ShellSettings | None = None
-        self._jobs = ShellJobs()
+        self.jobs = ShellJobs()
         self._tool: ShellTool | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -31,18 +31,23 @@ class NodeShell:
         if self._tool is None or settings != self._settings:
             self._end_jobs()
             self._settings = settings
-            self._tool = ShellTool(settings, self._children, self._jobs)
+            self._tool = ShellTool(settings, self._children, self.jobs)
         return self._tool
+
+    def tool_in(self, folders: tuple[Path, ...], section: ShellSection) -> ShellTool:
+        """Return a tool for these settings that works in other folders. It shares the jobs."""
+        settings = msgspec.structs.replace(_settings(section), roots=folders)
+        return ShellTool(settings, self._children, self.jobs)
 
     def _end_jobs(self) -> None:
         if self._tool is not None:
-            ending = asyncio.create_task(self._jobs.close())
+            ending = asyncio.create_task(self.jobs.close())
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
         """End all jobs."""
-        await self._jobs.close()
+        await self.jobs.close()
 
 
 def _settings(section: ShellSection) -> ShellSettings:

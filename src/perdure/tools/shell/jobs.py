@@ -12,7 +12,7 @@ from typing import Final
 from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.ids import CallId, ConversationId, PrincipalId
 from perdure.domain.tools.traits import digest_of
-from perdure.ports.system.children import Child
+from perdure.ports.system.children import Child, ChildEnd
 from perdure.ports.turns.tools import ToolCaller
 from perdure.tools.shell.commands import ShellCommand
 from perdure.tools.shell.output import KeptOutput
@@ -39,6 +39,7 @@ class ShellJob:
         self.log = KeptOutput(head_max=0, tail_max=LOG_BYTES)
         self._ended: RunEnd | None = None
         self._is_lost = False
+        self._child: Child | None = None
         self._began_s = asyncio.get_running_loop().time()
         self._following: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -46,6 +47,7 @@ class ShellJob:
 
     def begin(self, runs: CommandRuns, child: Child) -> None:
         """Read what the command writes, in a task of its own."""
+        self._child = child
         follow = self._follow(runs, child)
         self._following = asyncio.create_task(follow)  # noqa: TID251 - `ShellJobs.close` ends it
         self._following.add_done_callback(self._close)
@@ -85,15 +87,25 @@ class ShellJob:
                 while self.log.size <= offset and not self.is_over:
                     await self._news.wait()
 
-    async def over(self, *, within_s: float) -> None:
-        """Wait until the command has ended, but no longer than this."""
+    async def over(self, *, within_s: float | None) -> None:
+        """Wait until the command has ended, but no longer than this, if a time is given."""
         if self._following is not None:
             await asyncio.wait({self._following}, timeout=within_s)
+
+    @property
+    def ended_as(self) -> ChildEnd | None:
+        """Return how the command has ended, or None while it runs."""
+        return self._child.ended if self._child is not None and self.is_over else None
+
+    def begin_to_end(self) -> None:
+        """End the command, and do not wait for that."""
+        if self._following is not None:
+            self._following.cancel()
 
     async def end(self) -> None:
         """End the command, and wait until it has ended."""
         if self._following is not None:
-            self._following.cancel()
+            self.begin_to_end()
             await asyncio.wait({self._following})
 
 
@@ -132,7 +144,7 @@ class ShellJobs:
         return self._jobs[name]
 
     def drop(self, job: ShellJob) -> None:
-        """Forget a job that could not be started."""
+        """Forget a job that could not be started, or of which nobody will ask any more."""
         self._jobs.pop(job.name, None)
 
     async def close(self) -> None:

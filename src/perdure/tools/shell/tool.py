@@ -48,11 +48,11 @@ _DESCRIPTION: Final = (
     "job has written, list shows the jobs of this conversation, end ends one."
 )
 
-_Action = Literal["run", "list", "log", "end"]
+Action = Literal["run", "list", "log", "end"]
 
 
 class _Arguments(ToolArguments, frozen=True, kw_only=True):
-    action: Annotated[_Action, Meta(description="what to do")]
+    action: Annotated[Action, Meta(description="what to do")]
     argv: Annotated[
         tuple[str, ...],
         Meta(description='run: the program and its arguments, such as ["git", "status"]'),
@@ -81,7 +81,7 @@ class _Arguments(ToolArguments, frozen=True, kw_only=True):
     ] = 0.0
 
 
-def _kind(action: _Action) -> CallTraits:
+def kind_of(action: Action) -> CallTraits:
     """Return the traits of a kind of call, without its command."""
     is_run = action == "run"
     return CallTraits(
@@ -122,7 +122,7 @@ class ShellTool:
 
     def traits(self, arguments: str) -> CallTraits:
         asked = self._asked(arguments)
-        kind = _kind(asked.action)
+        kind = kind_of(asked.action)
         if asked.action != "run":
             return kind
         command = self._command(asked)
@@ -131,8 +131,8 @@ class ShellTool:
     def kinds(self) -> Sequence[CallTraits]:
         trouble = self._runs.last_trouble
         return tuple(
-            msgspec.structs.replace(_kind(action), problem=trouble if action == "run" else "")
-            for action in get_args(_Action)
+            msgspec.structs.replace(kind_of(action), problem=trouble if action == "run" else "")
+            for action in get_args(Action)
         )
 
     async def outlook(self, call: ToolCall, caller: ToolCaller) -> Outlook:
@@ -199,6 +199,17 @@ class ShellTool:
         return _told(ended, output)
 
     async def _begin_job(self, command: ShellCommand, call: ToolCall, caller: ToolCaller) -> str:
+        job = await self._begun(command, call, caller)
+        await job.over(within_s=GLANCE_S)
+        return f"{job.name} {job.state}.{_page(job, 0)}"
+
+    async def begin_job(self, call: ToolCall, caller: ToolCaller) -> ShellJob:
+        """Make a call of `run` in the background, and return its job."""
+        command = self._command(self._asked(call.arguments))
+        await asyncio.to_thread(self._folders.program, command)
+        return await self._begun(command, call, caller)
+
+    async def _begun(self, command: ShellCommand, call: ToolCall, caller: ToolCaller) -> ShellJob:
         job = self._jobs.prepare(call.id, owner_of(caller), command)
         try:
             child = await self._runs.start(command)
@@ -206,15 +217,15 @@ class ShellTool:
             self._jobs.drop(job)
             raise
         job.begin(self._runs, child)
-        await job.over(within_s=GLANCE_S)
-        return f"{job.name} {job.state}.{_page(job, 0)}"
+        return job
 
     def _list(self, caller: ToolCaller) -> str:
         jobs = self._jobs.of(owner_of(caller))
         if not jobs:
             return f"There are no jobs in this conversation; {GONE}."
         return "\n".join(
-            f"{job.name} {job.state}; {job.log.size:,} bytes of log: {_shown(job.command.argv)}"
+            f"{job.name} {job.state}; {job.log.size:,} bytes of log: "
+            f"{shown_command(job.command.argv)}"
             for job in jobs
         )
 
@@ -253,7 +264,7 @@ def _page(job: ShellJob, offset: int) -> str:
     return f"{lost} Its log from {start:,} on; next offset: {following}\n\n{plain_text(found)}"
 
 
-def _shown(argv: Sequence[str]) -> str:
+def shown_command(argv: Sequence[str]) -> str:
     """Return a command as one short line."""
     words = " ".join(argv)
     shown = words if len(words) <= _SHOWN_WORDS else f"{words[:_SHOWN_WORDS]}…"

@@ -19,6 +19,7 @@ class PoolCounts:
     taken_back: int = 0
     prompts: int = 0
     permissions: int = 0
+    client_calls: int = 0
     ignored_cancels: int = 0
     skipped_lines: int = 0
     lost_updates: int = 0

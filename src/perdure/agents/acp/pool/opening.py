@@ -53,7 +53,9 @@ async def opened_session(
             spawn=process.spawn_ms if wish.is_cold else 0,
             session=_ms(clock.monotonic_s() - began_s),
         )
-        session = process.sessions[identity] = ProcessSession(process, identity, times)
+        session = process.sessions[identity] = ProcessSession(
+            process, identity, times, cwd=str(wish.cwd)
+        )
     began_s = clock.monotonic_s()
     try:
         await _connected(process, wish.bridge)

@@ -26,6 +26,7 @@ from perdure.agents.acp.programs.program import AgentProgram, fingerprint, prepa
 from perdure.domain.errors import NotFound, PerdureError, Transient
 from perdure.domain.ids import PrincipalId
 from perdure.ports.agents.bridge import BridgeAddress
+from perdure.ports.agents.client import NO_OFFERS, ClientOffers
 from perdure.ports.agents.programs import ProgramView
 from perdure.ports.system.children import Children
 from perdure.ports.system.clock import Clock
@@ -52,7 +53,9 @@ class ProcessPool:
         *,
         children: Children,
         clock: Clock,
+        offers: ClientOffers = NO_OFFERS,
     ) -> None:
+        self.offers = offers
         self.program = program
         self.settings = settings
         self.counts = PoolCounts()
@@ -243,6 +246,7 @@ class ProcessPool:
             group=group,
             slot=slot,
             settings=self.settings,
+            offers=self.offers,
             counts=self.counts,
             tasks=self._tasks,
             clock=self._clock,

@@ -6,7 +6,7 @@ more, when it has ended its output, when it was told to leave and nobody uses it
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -16,12 +16,14 @@ from acp import RequestError, schema
 from acp.client.connection import ClientSideConnection
 from pydantic import ValidationError
 
+from perdure.agents.acp.pool.client import ProcessClient
 from perdure.agents.acp.pool.counts import PoolCounts
 from perdure.agents.acp.pool.session import GoingPrompt, ProcessSession
 from perdure.agents.acp.pool.settings import PoolSettings
 from perdure.agents.acp.pool.tasks import PoolTasks
 from perdure.agents.acp.pool.transport import ChildTransport
 from perdure.domain.errors import PerdureError, Transient
+from perdure.ports.agents.client import ClientOffers
 from perdure.ports.agents.programs import ProcessView
 from perdure.ports.system.children import Child, ChildProgram, Children
 from perdure.ports.system.clock import Clock
@@ -38,13 +40,15 @@ log = structlog.get_logger("agents")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessPlace:
-    """Holds what a process is told by its pool: who it is, what it shares with the others, and who
-    hears of its end, its changes and the prompts that it has answered."""
+    """Holds what a process is told by its pool: who it is, what the gateway offers it as its
+    client, what it shares with the others, and who hears of its end, its changes and the prompts
+    that it has answered."""
 
     name: str
     group: str
     slot: int
     settings: PoolSettings
+    offers: ClientOffers
     counts: PoolCounts
     tasks: PoolTasks
     clock: Clock
@@ -87,8 +91,9 @@ class AgentProcess:
         self._silence: Timer | None = None
         self._leaving_timer: asyncio.TimerHandle | None = None
         transport = ChildTransport(child, hear=self._hear, skip=self._skip, end=self._note_eof)
+        client = ProcessClient(place.offers, self._asked)
         self.connection: ClientSideConnection = acp.connect_to_agent(
-            self,  # type: ignore[arg-type]
+            client,  # type: ignore[arg-type]
             transport,
         )
         self._watching = self.start(self._watch(), name=f"watch {self.name}")
@@ -168,8 +173,7 @@ class AgentProcess:
             async with time_limit(self.settings.start_s):
                 self.known = await self.connection.initialize(
                     protocol_version=acp.PROTOCOL_VERSION,
-                    # Nothing is offered: the agent uses the disk inside of its sandbox.
-                    client_capabilities=schema.ClientCapabilities(),
+                    client_capabilities=_capabilities(self.place.offers),
                     client_info=schema.Implementation(name="perdure", version="1"),
                 )
         except TimeoutError:
@@ -341,34 +345,10 @@ class AgentProcess:
         else:
             session.going.hear(update, size)
 
-    # What the agent asks its client.
-
-    async def request_permission(
-        self,
-        session_id: str,
-        tool_call: schema.ToolCallUpdate,
-        options: Sequence[schema.PermissionOption],
-        **_: Any,
-    ) -> schema.RequestPermissionResponse:
-        """Ask the session that it is for. A session that nobody knows is told no."""
+    def _asked(self, identity: str) -> ProcessSession | None:
+        """Return the session by which the agent asks its client for something."""
         self._heard_s = running_time().now_s()
-        session = self.sessions.get(session_id)
-        if session is None:
-            return schema.RequestPermissionResponse(
-                outcome=schema.DeniedOutcome(outcome="cancelled")
-            )
-        return await session.ask(tool_call, options)
-
-    async def _refuse(self, **_: Any) -> None:
-        raise RequestError(-32601, "Perdure offers no files and no terminals to agents")
-
-    read_text_file = write_text_file = _refuse
-    create_terminal = terminal_output = wait_for_terminal_exit = _refuse
-    kill_terminal = release_terminal = create_elicitation = _refuse
-
-    async def ext_method(self, method: str, _: dict[str, Any]) -> dict[str, Any]:
-        """Refuse what is not part of the protocol."""
-        raise RequestError.method_not_found(method)
+        return self.sessions.get(identity)
 
 
 async def started_process(
@@ -392,3 +372,12 @@ async def started_process(
         raise
     process.spawn_ms = round((place.clock.monotonic_s() - began_s) * 1000)
     return process
+
+
+def _capabilities(offers: ClientOffers) -> schema.ClientCapabilities:
+    """Return what an agent is told that its client can do. What is not offered it does itself, on
+    the disk that its sandbox shows."""
+    files = schema.FileSystemCapabilities(
+        read_text_file=offers.reads, write_text_file=offers.writes
+    )
+    return schema.ClientCapabilities(fs=files, terminal=offers.terminals)

@@ -16,6 +16,7 @@ import msgspec
 
 from perdure.domain.errors import Ambiguous
 from perdure.ports.agents.bridge import BridgeAddress
+from perdure.ports.agents.client import HandedOver
 
 if TYPE_CHECKING:
     from acp import schema
@@ -67,6 +68,26 @@ class PermissionAsked(msgspec.Struct, frozen=True, kw_only=True):
     can_allow: bool = True
 
 
+class ClientAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what the agent asks the gateway for as its client: to read or write a file, or to run a
+    command. `name` is the hidden tool that serves it. The agent waits until `reply` or `refuse` is
+    called with the `key`. `has_return`: it must be given something, not only be told that it was
+    done."""
+
+    key: int
+    name: str
+    arguments: str
+    has_return: bool = True
+
+
+class TerminalOver(msgspec.Struct, frozen=True, kw_only=True):
+    """Says what came of a command that the agent has run in a terminal of the gateway."""
+
+    name: str
+    command: str
+    text: str
+
+
 class PromptEnded(msgspec.Struct, frozen=True, kw_only=True):
     """Ends a prompt: the agent has answered it. `reason` is its own word (`end_turn`, `max_tokens`,
     `max_turn_requests`, `refusal`, `cancelled`), or any other text if it knows no better."""
@@ -83,7 +104,7 @@ class PromptFailed(msgspec.Struct, frozen=True, kw_only=True):
     words: str
 
 
-Heard = SessionUpdate | PermissionAsked | PromptEnded | PromptFailed
+Heard = SessionUpdate | PermissionAsked | ClientAsked | TerminalOver | PromptEnded | PromptFailed
 
 
 class SessionTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,10 +158,17 @@ class AgentSession(Protocol):
     def answer(self, key: int, *, is_allowed: bool) -> None:
         """Answer a question for permission, for this once. Does nothing if it is void by now."""
 
+    def reply(self, key: int, what: HandedOver | None) -> bool:
+        """Answer what the agent has asked its client for with what its call has handed over.
+        Returns False if the prompt that asked is over by now."""
+
+    def refuse(self, key: int, words: str) -> None:
+        """Answer what the agent has asked its client for with an error."""
+
     def release(self) -> None:
         """Give the session back, and return at once. The pool does the rest by itself: open
-        questions are answered `cancelled`, a prompt in flight is cancelled and waited for, the
-        session is closed in the agent. May be called twice."""
+        questions are answered `cancelled`, terminals end, a prompt in flight is cancelled and
+        waited for, the session is closed in the agent. May be called twice."""
 
 
 class AgentPool(Protocol):

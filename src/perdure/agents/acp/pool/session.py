@@ -11,6 +11,7 @@ from acp.client.connection import ClientSideConnection
 from pydantic import ValidationError
 
 from perdure.agents.acp.pool.counts import PoolCounts
+from perdure.agents.acp.pool.desk import ClientDesk, ClientReply, over
 from perdure.agents.acp.pool.seam import (
     AgentLost,
     Heard,
@@ -22,6 +23,7 @@ from perdure.agents.acp.pool.seam import (
 )
 from perdure.agents.acp.pool.settings import PoolSettings
 from perdure.domain.errors import Transient
+from perdure.ports.agents.client import CALLS_MAX, AgentTerminal, HandedOver, TerminalOutput
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.time_limits import time_limit
 
@@ -81,9 +83,15 @@ class SessionHost(Protocol):
 class ProcessSession:
     """Implements the `AgentSession` port."""
 
-    def __init__(self, process: SessionHost, identity: str, times: SessionTimes) -> None:
+    def __init__(
+        self, process: SessionHost, identity: str, times: SessionTimes, *, cwd: str = ""
+    ) -> None:
+        """Set up the session. `cwd` is where it works."""
         self._process = process
         self.identity = identity
+        self.cwd = cwd
+        self.desk = ClientDesk()
+        self._limits: dict[str, int | None] = {}
         self.times = times
         self.going: GoingPrompt | None = None
         self.is_released = False
@@ -113,9 +121,16 @@ class ProcessSession:
         if question is not None and not question.done():
             question.set_result(is_allowed)
 
+    def reply(self, key: int, what: HandedOver | None) -> bool:
+        return self.desk.reply(key, what)
+
+    def refuse(self, key: int, words: str) -> None:
+        self.desk.refuse(key, words)
+
     def release(self) -> None:
         if not self.is_released:
             self.is_released = True
+            self.desk.void()
             self._process.start(self._close(), name=f"close {self.identity}")
 
     async def ask(
@@ -123,7 +138,7 @@ class ProcessSession:
     ) -> schema.RequestPermissionResponse:
         """Ask whoever listens, and return the answer to the agent. Only answers that hold once are
         given: agents apply the others to sessions of other people, or write them to the disk."""
-        if self.going is None or self.is_released:
+        if self.going is None or self.is_released or len(self._questions) >= CALLS_MAX:
             return _answered(None)
         self._process.counts.permissions += 1
         by_kind = {each.kind: each for each in reversed(options)}
@@ -140,6 +155,42 @@ class ProcessSession:
         if is_allowed is None:
             return _answered(None)
         return _answered(allow if is_allowed and allow is not None else reject)
+
+    @property
+    def is_answering(self) -> bool:
+        """Tell whether a prompt runs that somebody listens to."""
+        return self.going is not None and self.going.is_heard and not self.is_released
+
+    async def ask_client(
+        self, tool: str, arguments: str, *, has_return: bool = True
+    ) -> ClientReply:
+        """Ask whoever listens for a file or a terminal. Raises `RequestError`."""
+        assert self.going is not None
+        self._process.counts.client_calls += 1
+        hear = self.going.put
+        return await self.desk.ask(tool, arguments, hear, has_return=has_return)
+
+    def open_terminal(self, terminal: AgentTerminal, limit: int | None) -> None:
+        """Keep a terminal for the agent, until it is released or the prompt is over. `limit` is how
+        much of its output the agent wants."""
+        self._limits[terminal.name] = limit
+        self.desk.open(terminal, self._watched)
+        if not self.is_answering:
+            self.desk.release(terminal.name)
+
+    def terminal_output(self, name: str) -> TerminalOutput:
+        """Return the output of a terminal. Raises `RequestError`."""
+        return self.desk.terminal(name).output(self._limits.get(name))
+
+    def _watched(self, terminal: AgentTerminal) -> "asyncio.Task[None]":
+        return self._process.start(self._watch(terminal), name=f"watch {terminal.name}")
+
+    async def _watch(self, terminal: AgentTerminal) -> None:
+        """Wait for the end of a terminal, and tell whoever listens what came of it."""
+        await terminal.over()
+        if self.going is not None:
+            told = over(terminal)
+            self.going.put(told, len(told.text))
 
     def void_questions(self) -> None:
         """Answer all open questions `cancelled`."""
@@ -161,6 +212,7 @@ class ProcessSession:
         process = self._process
         going.forget()
         self.void_questions()
+        self.desk.void()
         with contextlib.suppress(ConnectionError, TimeoutError):
             async with time_limit(process.settings.cancel_s):
                 await process.connection.cancel(session_id=self.identity)
@@ -240,6 +292,11 @@ class GoingPrompt(AsyncIterator[Heard]):
         self._process.note_prompt(self)
         self._task = self._process.start(self._run(), name=f"prompt {self._session.identity}")
 
+    @property
+    def is_heard(self) -> bool:
+        """Tell whether what the agent says is kept for somebody."""
+        return not self._is_forgotten
+
     def put(self, item: Heard | AgentLost, size: int) -> None:
         """Keep something for the listener."""
         if self._is_forgotten:
@@ -285,8 +342,11 @@ class GoingPrompt(AsyncIterator[Heard]):
             end = await self._answer()
             if isinstance(end, PromptEnded) and not self._has_words:
                 await self._wait_for_late_words()
+            # Before the end is told: what came of the terminals is a part of the answer.
+            await session.desk.end()
         finally:
             # Also if this task is cancelled, because somebody listens.
+            session.desk.void()
             session.going = None
             session.used_s = process.clock.monotonic_s()
             session.void_questions()

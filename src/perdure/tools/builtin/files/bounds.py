@@ -10,12 +10,14 @@ from perdure.tools.builtin.files.roots import RootedPath
 
 
 class FilesBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits what one call does. `text_bytes` and `text_lines` limit a file that is written or
-    edited, and the new text. `folder_entries` are those of one folder, `searched_*` the sums of one
-    search, and `seconds` the time that reading or searching may take. `hidden` are globs of the
-    paths that no search looks at, because a rule denies them."""
+    """Limits what one call does. `exact_bytes` are read at once for a program that writes them
+    back. `text_bytes` and `text_lines` limit a file that is written or edited, and the new text.
+    `folder_entries` are those of one folder, `searched_*` the sums of one search, and `seconds` the
+    time that reading or searching may take. `hidden` are globs of the paths that no search looks
+    at, because a rule denies them."""
 
     page_bytes: int = 64 * 1024
+    exact_bytes: int = 2_000_000
     line_chars: int = 16_000
     text_bytes: int = 5_000_000
     text_lines: int = 250_000

@@ -68,10 +68,12 @@ def decoded_texts(
     deadline: ReadingDeadline,
     *,
     count: Callable[[int], None] = _count_nothing,
+    errors: str = "replace",
 ) -> Iterator[str]:
     """Yield the text of an open file of which the head was read already. `count` is told of every
-    piece of bytes. Raises `ReadingStopped` if it takes too long."""
-    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    piece of bytes. Raises `ReadingStopped` if it takes too long, and `UnicodeDecodeError` for bytes
+    that are no text if `errors` is `strict`."""
+    decoder = codecs.getincrementaldecoder(encoding)(errors)
     piece = head
     while piece:
         count(len(piece))

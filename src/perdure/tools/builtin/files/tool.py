@@ -23,6 +23,7 @@ from perdure.ports.turns.tools import ToolCaller
 from perdure.tools.builtin.files.bounds import DEFAULT_BOUNDS, FilesBounds
 from perdure.tools.builtin.files.decoding import ReadingDeadline
 from perdure.tools.builtin.files.edits import edited
+from perdure.tools.builtin.files.exact import read_exactly
 from perdure.tools.builtin.files.listing import list_page
 from perdure.tools.builtin.files.reading import read_page
 from perdure.tools.builtin.files.roots import FileRoots, RootedPath
@@ -42,12 +43,12 @@ _DESCRIPTION: Final = (
     "lines that hold words, or files by their names. Read a file before you change it."
 )
 
-_Action = Literal["read", "write", "edit", "list", "search"]
-_REPEATS: Final[dict[_Action, Repeat]] = {"write": Repeat.REPEATABLE, "edit": Repeat.ONCE}
+Action = Literal["read", "write", "edit", "list", "search"]
+_REPEATS: Final[dict[Action, Repeat]] = {"write": Repeat.REPEATABLE, "edit": Repeat.ONCE}
 
 
 class _Arguments(ToolArguments, frozen=True, kw_only=True):
-    action: Annotated[_Action, Meta(description="what to do")]
+    action: Annotated[Action, Meta(description="what to do")]
     path: Annotated[
         str,
         Meta(description="the file or folder, from the top of the folder; empty for the top"),
@@ -88,7 +89,7 @@ class _Arguments(ToolArguments, frozen=True, kw_only=True):
     ] = 0
 
 
-def _kind(action: _Action) -> CallTraits:
+def kind_of(action: Action) -> CallTraits:
     """Return the traits of a kind of call, without its path."""
     return CallTraits(
         names=(NAME, f"{NAME}.{action}"),
@@ -123,11 +124,11 @@ class FilesTool:
     def traits(self, arguments: str) -> CallTraits:
         asked, path = self._asked(arguments)
         return msgspec.structs.replace(
-            _kind(asked.action), paths=(path.absolute, path.below), folder=path.root
+            kind_of(asked.action), paths=(path.absolute, path.below), folder=path.root
         )
 
     def kinds(self) -> Sequence[CallTraits]:
-        return tuple(_kind(action) for action in get_args(_Action))
+        return tuple(kind_of(action) for action in get_args(Action))
 
     async def outlook(self, call: ToolCall, caller: ToolCaller) -> Outlook:
         asked, path = self._asked(call.arguments)
@@ -150,6 +151,17 @@ class FilesTool:
                 )
             case _:
                 assert_never(asked.action)
+
+    async def read_exactly(self, path: str, caller: ToolCaller, *, offset: int, count: int) -> str:
+        """Return lines of a file as they are, for a program that writes them back. With a `count`
+        of 0 they are all that follow."""
+        found, bounds = self._roots.path(path), self._bounds
+
+        def read(is_unwanted: Event) -> str:
+            deadline = ReadingDeadline(bounds.seconds, is_unwanted)
+            return read_exactly(found, offset=offset, count=count, bounds=bounds, deadline=deadline)
+
+        return await self._work.run(read, who=caller.principal)
 
     def _asked(self, arguments: str) -> tuple[_Arguments, RootedPath]:
         """Return the arguments, and what their path names. Raises `Rejected` for a call that can

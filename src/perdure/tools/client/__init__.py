@@ -1,0 +1,1 @@
+"""Holds the tools by which external agents use files and terminals through the gateway."""
