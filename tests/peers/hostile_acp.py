@@ -27,12 +27,14 @@ DIRECTIVES = {
     "ASK title": "ask for permission, and say `ASKED<option>`",
     "EDIT path text": "tell of an edit with its difference, and edit nothing",
     "ERR code words": "answer with an error of the protocol",
+    "FLOOD n method {json}": "send n requests at once, and say `FLOOD<results,errors>`",
     "HISTORY": "say what was said in this session, as `HISTORY<json>`",
     "HOLD path": "wait until a file is there",
     "MODE name": "change the mode",
     "PEEK path": "read a file or folder from the disk, and say `PEEK<text>`",
     "PLAN one|two": "tell a plan",
     "READ path": "read a file through the client, and say `READ<text>`",
+    "REQ method {json}": "ask the client, and say `REQ<json>`; $T is the last terminal",
     "SAY text": "say a text, in pieces of 12 characters",
     "SHELL command": "run a command through the client, and say `SHELL<text>`",
     "SLOW n text": "say a text n times, one piece each 50 ms",
@@ -124,6 +126,7 @@ OPTIONS = [
 ]
 MODES = ("ask", "code")
 PIECE = 12
+LONG = 2_100_000
 Params = dict[str, Any]
 Message = dict[str, Any]
 
@@ -180,6 +183,7 @@ class Session:
         self.has_always = False
         self.is_cancelled = threading.Event()
         self.mode = MODES[0]
+        self.terminal = ""
         self.ids = 0
 
 
@@ -225,13 +229,31 @@ class Agent:
             self.write({"jsonrpc": "2.0", "id": 987_654, "result": {}})
         self.write({"jsonrpc": "2.0", "id": identity, **outcome}, times=times)
 
-    def ask(self, method: str, session: Session | None, **params: object) -> Message:
+    def expect(self, identity: str, answers: "SimpleQueue[Message]") -> None:
+        """Let the answer to a request be put somewhere."""
+        self._asked[identity] = answers
+
+    def ask(
+        self,
+        method: str,
+        session: Session | None,
+        params: Params | None = None,
+        /,
+        **more: object,
+    ) -> Message:
         """Send a request to the client, and return its answer. If the session's prompt is
         cancelled, the question is given up."""
         identity = f"asked-{os.urandom(6).hex()}"
         queue: SimpleQueue[Message] = SimpleQueue()
         self._asked[identity] = queue
-        self.write({"jsonrpc": "2.0", "id": identity, "method": method, "params": params})
+        self.write(
+            {
+                "jsonrpc": "2.0",
+                "id": identity,
+                "method": method,
+                "params": {**(params or {}), **more},
+            }
+        )
         while True:
             try:
                 return queue.get(timeout=0.02)
@@ -625,6 +647,43 @@ def shell(agent: Agent, session: Session, words: str) -> str:
     agent.ask("terminal/release", session, **there)
     agent.update(session, "tool_call_update", toolCallId=identity, status="completed")
     return f"SHELL<{shown(answer, 'output')}>"
+
+
+@doing("REQ")
+def request(agent: Agent, session: Session, words: str) -> str:
+    answer = agent.ask(*wanted(session, words))
+    result = answer.get("result")
+    if isinstance(result, dict) and "terminalId" in result:
+        session.terminal = str(result["terminalId"])
+    agent.record("request", session=session.identity, answer=answer)
+    return f"REQ<{json.dumps(answer.get('error', result))}>"
+
+
+@doing("FLOOD")
+def flood(agent: Agent, session: Session, words: str) -> str:
+    count, _, rest = words.partition(" ")
+    answers: SimpleQueue[Message] = SimpleQueue()
+    for number in range(int(count)):
+        method, _, params = wanted(session, rest.replace("$N", str(number)))
+        identity = f"flood-{number}-{os.urandom(4).hex()}"
+        agent.expect(identity, answers)
+        agent.write({"jsonrpc": "2.0", "id": identity, "method": method, "params": params})
+    known = []
+    while len(known) < int(count):
+        try:
+            known.append(answers.get(timeout=0.02))
+        except Empty:
+            agent.check(session)
+    failed = sum("error" in each for each in known)
+    return f"FLOOD<{int(count) - failed},{failed}>"
+
+
+def wanted(session: Session, words: str) -> tuple[str, Session, Params]:
+    """Return the method, the session and the parameters of a request to the client."""
+    method, _, raw = words.partition(" ")
+    for name, value in (("$T", session.terminal), ("$C", session.cwd), ("$LONG", "x" * LONG)):
+        raw = raw.replace(name, value)
+    return method, session, {"sessionId": session.identity, **json.loads(raw or "{}")}
 
 
 def shown(answer: Message, name: str) -> str:

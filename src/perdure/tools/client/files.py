@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.journal.events import ToolCall
@@ -35,9 +35,10 @@ class _Arguments(ToolArguments, frozen=True, kw_only=True):
     folder: Annotated[str, Meta(description="where the agent works")]
     text: Annotated[str, Meta(description="write: the whole new text")] = ""
     line: Annotated[int, Meta(description="read: the first line", ge=0, le=_LINES_MAX)] = 1
-    limit: Annotated[int | None, Meta(description="read: how many lines", ge=0, le=_LINES_MAX)] = (
-        None
-    )
+    limit: Annotated[
+        Annotated[int, Meta(ge=0, le=_LINES_MAX)] | UnsetType,
+        Meta(description="read: how many lines"),
+    ] = UNSET
 
 
 class AgentFilesTool:
@@ -83,7 +84,9 @@ class AgentFilesTool:
     ) -> str:
         path, first = whole_path(asked.folder, asked.path), max(asked.line, 1)
         try:
-            text = await tool.read_exactly(path, caller, offset=first - 1, count=asked.limit or 0)
+            text = await tool.read_exactly(
+                path, caller, offset=first - 1, count=0 if asked.limit is UNSET else asked.limit
+            )
         except NotFound:
             self._calls.hand_over(caller.turn, call.id, NoFile())
             raise
