@@ -339,10 +339,10 @@ async def test_only_what_is_allowed_is_offered(
             said = await desk.told("[[WHOAMI]]", name.replace(" ", "-"))
             told = json.loads(said.removeprefix("WHOAMI<").removesuffix(">"))
             # What is not said is not offered.
-            can = told["client"].get("clientCapabilities", {})
-            said = {**can.get("fs", {}), "terminal": can.get("terminal")}
+            can: dict[str, Any] = told["client"].get("clientCapabilities", {})
+            known_of = {**can.get("fs", {}), "terminal": can.get("terminal")}
             kinds = ("readTextFile", "writeTextFile", "terminal")
-            assert tuple(said.get(kind) is True for kind in kinds) == offered
+            assert tuple(known_of.get(kind) is True for kind in kinds) == offered
             failed = await desk.told(
                 f'[[REQ fs/read_text_file {{"path": "{root}/x"}}]]', name.replace(" ", "-")
             )

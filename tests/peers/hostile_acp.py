@@ -668,7 +668,7 @@ def flood(agent: Agent, session: Session, words: str) -> str:
         identity = f"flood-{number}-{os.urandom(4).hex()}"
         agent.expect(identity, answers)
         agent.write({"jsonrpc": "2.0", "id": identity, "method": method, "params": params})
-    known = []
+    known: list[Message] = []
     while len(known) < int(count):
         try:
             known.append(answers.get(timeout=0.02))

@@ -249,6 +249,9 @@ class NeutralAgent:
     def let_go(self, turn: TurnId) -> None:
         return
 
+    async def lost(self, turn: TurnId) -> bool:
+        return False
+
     async def close(self) -> None:
         return
 

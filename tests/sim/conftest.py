@@ -28,7 +28,6 @@ from perdure.domain.turn.watching import Delta
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
-from perdure.engine.turns.tools.deadlines import Deadlines
 from perdure.engine.watching.feed import Feed, FeedItem
 from perdure.ports.records.occasions import Hooks
 from perdure.ports.turns.tools import Tools
@@ -157,9 +156,7 @@ async def a_process(
             dependencies = surroundings(world, store, tools, fuse)
             feed = WatchedFeed(world)
             parts = compose_node(dependencies, supervisor.start, feed=feed)
-            questions, nodes = dependencies.store.questions, dependencies.store.nodes
-            deadlines = Deadlines(questions, feed, clock=world.clock, bus=parts.wakes, poll_s=None)
-            yield Process(store, parts, nodes, deadlines)
+            yield Process(store, parts, dependencies.store.nodes, parts.deadlines)
     finally:
         await store.close()
 

@@ -19,6 +19,7 @@ from perdure.domain.journal.events import (
     ToolFinished,
     TurnSettled,
 )
+from perdure.domain.journal.question_events import AnswerReceived
 from perdure.domain.journal.records import SessionRecord
 from perdure.domain.outcomes import CallEnding, Interruption, Outcome
 from perdure.domain.tools.asking import ALLOW_CALL, DENY_CALL
@@ -210,3 +211,38 @@ async def test_a_turn_whose_agent_dies_of_others_is_not_given_up(simulator: Simu
     facts = facts_in(records)
     cuts = [each.reason for each in facts if isinstance(each, AttemptInterrupted)]
     assert cuts == [Interruption.AGENT_LOST_BESIDE] * 5
+
+
+async def test_a_question_of_an_agent_that_dies_is_void(simulator: Simulator) -> None:
+    world = await simulator.world(setup=Setup(asks=True, flies=True))
+    world.platform.can = BUTTONS
+    world.clickers = [("person", "nothing")]
+    world.say("tool mail dying")
+    records = await world.play([ask_and_click], last=rest)
+
+    assert [each for record in records for each in violations(record)] == []
+    assert [turn.outcome for record in records for turn in record.turns] == [Outcome.DONE]
+    facts = facts_in(records)
+    (received,) = [each for each in facts if isinstance(each, AnswerReceived)]
+    assert (received.by, received.reason) == (None, "agent_lost")
+    assert [row.state for record in records for row in record.questions] == ["withdrawn"]
+    assert world.tools_ran == []
+    endings = [each.ending for each in facts if isinstance(each, ToolFinished)]
+    assert endings == [CallEnding.RETURNED, CallEnding.DENIED]
+    assert world.flown == [BEGAN, "lost", REBUILT]
+
+
+@pytest.mark.parametrize("nemesis", NEMESES)
+async def test_no_instant_lets_a_question_outlive_its_agent(
+    simulator: Simulator, nemesis: Nemesis
+) -> None:
+    async def run(*fuses: Fuse) -> list[str]:
+        world = await simulator.world(setup=Setup(asks=True, flies=True))
+        world.platform.can = BUTTONS
+        # Whether people or the loss come first: the call runs once or never.
+        world.clickers = [("person", ALLOW_CALL)]
+        world.say("tool mail dying")
+        records = await world.play([ask_and_click], *fuses)
+        return problems(world, records)
+
+    await simulator.strike(run, nemesis, every=2)

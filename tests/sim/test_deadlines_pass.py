@@ -14,6 +14,7 @@ from perdure.domain.ids import QuestionId
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.foundation.wakes import Bus
 from perdure.engine.turns.tools.deadlines import Deadlines
+from perdure.engine.turns.tools.lost_agents import LostAgents
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.turns import Claimed
 from perdure.ports.turns.wakes import Topic
@@ -80,8 +81,11 @@ async def asking(folder: Path) -> AsyncIterator[Asking]:
     try:
         await store.nodes.join(name="sim")
         person = await store.principals.ensure("ada", role="member")
-        deadlines = Deadlines(store.questions, feed, clock=clock, bus=bus, poll_s=None)
         async with Supervisor() as supervisor:
+            lost = LostAgents(supervisor.start, bus)
+            deadlines = Deadlines(
+                store.questions, feed, lost=lost, clock=clock, bus=bus, poll_s=None
+            )
             supervisor.start(deadlines.run(), name="deadlines")
             try:
                 yield Asking(store, bus, Person(store, person.id))

@@ -14,6 +14,7 @@ from perdure.app.config.values import (
 )
 from perdure.app.external.agents import ExternalAgents
 from perdure.domain.secret import Secret
+from perdure.ports.agents.client import NO_OFFERS, ClientOffers
 from perdure.testkit.simulator.system import VirtualClock
 
 KEY = "sk-" + "a" * 60
@@ -47,17 +48,23 @@ async def external(tmp_path: Path) -> AsyncIterator[ExternalAgents]:
 async def test_what_a_process_depends_on_makes_another_pool(
     external: ExternalAgents, changed: dict[str, Any]
 ) -> None:
-    first = external.agent("main", SECTION)
+    first = external.agent("main", SECTION, NO_OFFERS)
     pool = external.pools["main"]
-    other = external.agent("main", msgspec.structs.replace(SECTION, **changed))
+    other = external.agent("main", msgspec.structs.replace(SECTION, **changed), NO_OFFERS)
     assert other is not first
     assert external.pools["main"] is not pool
 
 
 async def test_what_is_the_same_for_a_process_keeps_it(external: ExternalAgents) -> None:
-    first = external.agent("main", SECTION)
-    again = msgspec.structs.replace(SECTION, env={"KEY": Secret(KEY + "b")}, tools=("todo",))
-    assert external.agent("main", msgspec.structs.replace(again, concurrent=3)) is first
+    first = external.agent("main", SECTION, NO_OFFERS)
+    env = {"KEY": Secret(KEY + "b")}
+    again = msgspec.structs.replace(SECTION, env=env, tools=("todo",), concurrent=3)
+    assert external.agent("main", again, NO_OFFERS) is first
     # Another agent with the same program shares nothing with it.
-    assert external.agent("other", SECTION) is not first
+    assert external.agent("other", SECTION, NO_OFFERS) is not first
     assert external.pools["other"] is not external.pools["main"]
+
+
+async def test_what_is_offered_to_a_process_makes_another_pool(external: ExternalAgents) -> None:
+    first = external.agent("main", SECTION, NO_OFFERS)
+    assert external.agent("main", SECTION, ClientOffers(reads=True)) is not first

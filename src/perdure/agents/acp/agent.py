@@ -18,7 +18,7 @@ from perdure.agents.acp.binding import Binding, Calls
 from perdure.agents.acp.flight import Flight
 from perdure.agents.acp.kept_notes import KeptNote, KeptNotes
 from perdure.agents.acp.pool.seam import AgentPool, AgentSession
-from perdure.agents.acp.translation.endings import unopened
+from perdure.agents.acp.translation.endings import lost, unopened
 from perdure.agents.acp.translation.transcript import (
     Told,
     added_words,
@@ -96,6 +96,10 @@ class AcpAgent:
 
     async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         """Go on with the answer that is in flight for this turn, or begin one."""
+        if stopped := self._lost_meanwhile(work.turn):
+            self.let_go(work.turn)
+            yield stopped
+            return
         while True:
             try:
                 way = self._go_on(request, work) or await self._begin(request, work)
@@ -114,6 +118,13 @@ class AcpAgent:
                     yield event
             finally:
                 self._leave(way, work.turn)
+
+    def _lost_meanwhile(self, turn: TurnId) -> Stopped | None:
+        """Return how an attempt ends whose process has died while it waited for the turn, or
+        None."""
+        way = self._under_way.get(turn)
+        loss = way.flight.loss if way is not None else None
+        return lost(loss) if loss is not None else None
 
     def _go_on(self, request: ModelRequest, work: Work) -> _UnderWay | None:
         """Give an answer that is in flight for this turn what it waits for. Returns None if there
@@ -280,6 +291,10 @@ class AcpAgent:
             reason=stopped.reason,
             **msgspec.structs.asdict(timings),
         )
+
+    async def lost(self, turn: TurnId) -> bool:
+        way = self._under_way.get(turn)
+        return way is not None and await way.flight.lost()
 
     def let_go(self, turn: TurnId) -> None:
         self._calls.drop(turn)

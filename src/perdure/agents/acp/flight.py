@@ -116,6 +116,18 @@ class Flight:
         return any(isinstance(heard, PerdureError) for heard in self._heard)
 
     @property
+    def loss(self) -> AgentLost | None:
+        """Return how the agent has died while it waited, or None."""
+        return next((each for each in self._heard if isinstance(each, AgentLost)), None)
+
+    async def lost(self) -> bool:
+        """Wait until the prompt is not followed any more. Returns whether that is because the agent
+        has died while it waited."""
+        if self._following is not None:
+            await asyncio.wait({self._following})
+        return self.is_parked and self.loss is not None
+
+    @property
     def timings(self) -> Timings:
         """Return where the time went so far."""
         return self._watch.timings

@@ -82,6 +82,9 @@ class ChatAgent:
     def let_go(self, turn: TurnId) -> None:
         """Do nothing: no answer is under way between two calls."""
 
+    async def lost(self, turn: TurnId) -> bool:
+        return False
+
     async def close(self) -> None:
         await self._wire.close()
 

@@ -85,6 +85,9 @@ class DemoAgent:
     def let_go(self, turn: TurnId) -> None:
         """Do nothing: no answer is under way between two calls."""
 
+    async def lost(self, turn: TurnId) -> bool:
+        return False
+
     async def close(self) -> None:
         """Do nothing: the agent holds no resources."""
 

@@ -129,6 +129,8 @@ def _asked_or_answered(event: AnswerAwaited | AnswerReceived, session: SessionId
             turn_log.info("question asked", **about, kind=kind, tool=tool, call=call)
         case AnswerReceived(by=None, reason="deadline"):
             turn_log.info("question expired", **about)
+        case AnswerReceived(by=None, reason="agent_lost"):
+            turn_log.warning("question void", **about, reason="the agent that asked was lost")
         case AnswerReceived(by=None, reason=reason):
             turn_log.warning("question undeliverable", **about, reason=reason)
         case AnswerReceived(by=by, scope=scope, answer=answer):

@@ -51,6 +51,7 @@ from perdure.engine.turns.pump import TurnPump
 from perdure.engine.turns.reaper import Reaper
 from perdure.engine.turns.runner_services import Limits, RunnerServices
 from perdure.engine.turns.tools.deadlines import Deadlines
+from perdure.engine.turns.tools.lost_agents import LostAgents
 from perdure.engine.watching.feed import Feed
 from perdure.engine.watching.hook_pump import HookPump
 from perdure.engine.watching.watch import LiveWatchers
@@ -125,6 +126,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     agents: NodeAgents
     menu: Callable[[], Menu]
     hooks: HookPump
+    deadlines: Deadlines
 
 
 class Common(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +141,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
     lease: NodeLease
     trim: MemoryTrim
     windows: Windows
+    lost: LostAgents
 
 
 def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) -> NodeParts:
@@ -164,6 +167,7 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         is_shared=dependencies.is_shared,
     )
     hooks = _hooks(dependencies, common)
+    deadlines = _deadlines(dependencies, common)
     gateway = _gateway(
         dependencies,
         common,
@@ -172,7 +176,12 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         outbox=outbox,
         previews=previews,
         fetching=fetching,
-        background={"schedule": jobs.pump, "boot": jobs.boot, "hooks": hooks},
+        background={
+            "schedule": jobs.pump,
+            "boot": jobs.boot,
+            "hooks": hooks,
+            "deadlines": deadlines,
+        },
     )
     return NodeParts(
         wakes=common.bus,
@@ -194,16 +203,30 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         agents=NodeAgents(dependencies.roster, services.reaching.places),
         menu=partial(_menu, dependencies),
         hooks=hooks,
+        deadlines=deadlines,
+    )
+
+
+def _deadlines(dependencies: NodeDependencies, common: Common) -> Deadlines:
+    return Deadlines(
+        dependencies.store.questions,
+        common.feed,
+        lost=common.lost,
+        clock=dependencies.clock,
+        bus=common.bus,
+        # Another node may have asked a question and died.
+        poll_s=QUESTIONS_POLL_S if dependencies.is_shared else None,
     )
 
 
 def _common(dependencies: NodeDependencies, start: Start, feed: Feed) -> Common:
     store, clock = dependencies.store, dependencies.clock
     trim = MemoryTrim(store.shrink, dependencies.give_back, clock=clock)
+    bus = Bus()
     return Common(
         feed=feed,
         start=start,
-        bus=Bus(),
+        bus=bus,
         surfaces=Surfaces(
             {**dependencies.adapters, **dependencies.platforms},
             store.pacing,
@@ -215,6 +238,7 @@ def _common(dependencies: NodeDependencies, start: Start, feed: Feed) -> Common:
         lease=NodeLease(clock, lease_s=store.nodes.lease_s),
         trim=trim,
         windows=Windows(clock=clock, dropped=trim.stir),
+        lost=LostAgents(start, bus),
     )
 
 
@@ -290,14 +314,6 @@ def _gateway(  # noqa: PLR0913 - the parts of a node
             "prompt windows": common.windows,
             "memory": common.trim,
             **background,
-            "deadlines": Deadlines(
-                store.questions,
-                common.feed,
-                clock=dependencies.clock,
-                bus=common.bus,
-                # Another node may have asked a question and died.
-                poll_s=QUESTIONS_POLL_S if dependencies.is_shared else None,
-            ),
         },
         reaper=reaper,
         feed=common.feed,
@@ -389,6 +405,7 @@ def _services(dependencies: NodeDependencies, common: Common) -> RunnerServices:
     return RunnerServices(
         turns=store.turns,
         grants=store.grants,
+        lost=common.lost,
         effects=store.effects,
         todos=store.todos,
         start=common.start,

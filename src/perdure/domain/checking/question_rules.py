@@ -17,14 +17,18 @@ from perdure.domain.journal.events import (
 from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, EffectMarked
 from perdure.domain.journal.records import QuestionRecord, SessionRecord
 from perdure.domain.outcomes import CallEnding, QuestionKind, Repeat
-from perdure.domain.tools.asking import ALLOW, DENY
+from perdure.domain.tools.asking import AGENT_LOST, ALLOW, DENY
 from perdure.domain.turn.turn import State
 
 _ByTurn = Mapping[TurnId, Sequence[Recorded]]
 _PENDING = "pending"
 _WITHDRAWN = "withdrawn"
 _ANSWERED = {ALLOW: "allowed", DENY: "denied"}
-_UNANSWERED = {"deadline": "expired", "undeliverable": "undeliverable"}
+_UNANSWERED = {
+    "deadline": "expired",
+    "undeliverable": "undeliverable",
+    AGENT_LOST: _WITHDRAWN,
+}
 
 
 def questions_follow_the_journal(record: SessionRecord, by_turn: _ByTurn) -> Iterator[str]:

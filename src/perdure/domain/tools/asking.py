@@ -18,6 +18,8 @@ from perdure.domain.tools.grants import Scope
 
 ALLOW: Final = "allow"
 DENY: Final = "deny"
+# Why the questions of an agent are void that has ended while it waited for their answers.
+AGENT_LOST: Final = "agent_lost"
 # The labels of the buttons under a question about a call.
 ALLOW_CALL: Final = "Allow"
 ALLOW_SESSION: Final = "Allow in this session"
@@ -180,7 +182,9 @@ def over_text(reason: str) -> str:
     """Return the line that replaces the buttons of a question that nobody has answered."""
     return {
         "deadline": "⌛ Nobody answered in time, so it was not done.",
-        "withdrawn": "⏹️ This is not needed any more: the turn has ended.",
+        "withdrawn": "⏹️ This is not needed any more: the turn, or the agent's program, has ended.",
+        AGENT_LOST: "⏹️ This is void: the agent's program that asked has ended. If it is still "
+        "needed, it is asked again.",
     }.get(reason, "⛔ It was not done.")
 
 
@@ -207,6 +211,8 @@ def refused_text(reason: str, *, kind: QuestionKind) -> str:
         "they ask.",
         "deadline": f"{what}: nobody answered in time.",
         "undeliverable": f"{what}: the question could not be delivered to anybody.",
+        AGENT_LOST: f"{what}: the agent's program ended before anybody had answered. Ask again if "
+        "it is still needed.",
         "nobody": f"{what}: {needs}nobody can be asked here.",
         "too_many": f"{what}: too many questions are open at once. Call again after these are "
         "answered.",

@@ -48,7 +48,7 @@ from perdure.domain.journal.transcript import (
 )
 from perdure.domain.kinds import TurnKind
 from perdure.domain.renewals import renewal_of
-from perdure.domain.tools.asking import ALLOW, DENY
+from perdure.domain.tools.asking import AGENT_LOST, ALLOW, DENY
 from perdure.domain.turn.standing import SessionStanding
 
 ALL_SUBS: Final = 99
@@ -56,6 +56,7 @@ ALL_SUBS: Final = 99
 # one begins. TurnSettled is not among them: that turn may have waited behind the one that speaks.
 _ENDERS: Final = (AssistantSaid, TurnStarted)
 _ANSWER_STATES: Final = {ALLOW: "allowed", DENY: "denied"}
+_OVER_STATES: Final = {"deadline": "expired", AGENT_LOST: "withdrawn"}
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
@@ -286,7 +287,7 @@ def _answer_news(answered: AnswerReceived, asked: AnswerAwaited | None) -> Quest
         tool=asked.tool if asked else "",
         args=asked.arguments if asked else "",
         deadline=asked.deadline if asked else 0,
-        state="expired" if state == "deadline" else state,
+        state=_OVER_STATES.get(state, state),
         kind=asked.kind if asked else "",
         answer=answered.answer,
         by=answered.by or "",

@@ -177,7 +177,7 @@ class Runner:
                 case RunCalls(calls=calls):
                     await self._tools.run(backends[0], calls)
                 case AwaitAnswers(questions=questions):
-                    await self._ask_people(questions)
+                    await self._ask_people(questions, backends[0])
                     return
                 case Say() as known:
                     await self._say(known, backends[0], scribbling)
@@ -207,11 +207,14 @@ class Runner:
             await self._ledger.append([expanded])
         self._known = msgspec.structs.replace(self._known, prompt=found)
 
-    async def _ask_people(self, questions: Sequence[AnswerAwaited]) -> None:
+    async def _ask_people(self, questions: Sequence[AnswerAwaited], backend: Backend) -> None:
         """End the attempt with questions. The turn goes on when all of them are answered, and so
-        does an answer that an agent is in the middle of."""
+        does an answer that an agent is in the middle of. If the agent is lost meanwhile, nobody
+        needs to answer any more."""
         await self._ledger.wait(questions, spent=self._model.spent)
         self._awaits_people = True
+        # After the commit: an agent that was lost before it is noticed now.
+        self._services.lost.watch(backend.agent, self._lease)
         self._services.wakes.publish(Topic.QUESTIONS)
         self._services.wakes.publish(Topic.OUTBOX)
 

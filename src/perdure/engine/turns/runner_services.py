@@ -20,6 +20,7 @@ from perdure.engine.people.alarm import Alarm
 from perdure.engine.turns.agent_files import AgentFiles
 from perdure.engine.turns.errands import Afterwards
 from perdure.engine.turns.flusher import Flusher
+from perdure.engine.turns.tools.lost_agents import LostAgents
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.history import Conversations
 from perdure.ports.system.clock import Clock
@@ -55,6 +56,7 @@ class RunnerServices(msgspec.Struct, frozen=True, kw_only=True):
 
     turns: Turns
     grants: Grants
+    lost: LostAgents
     effects: Effects
     todos: Todos
     start: Start

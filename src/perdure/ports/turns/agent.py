@@ -82,5 +82,10 @@ class Agent(Protocol):
         ended with calls of tools, and `run` for the same turn then goes on with it; from here on it
         is cancelled. Called for every turn that does not wait for a person, and never awaited."""
 
+    async def lost(self, turn: TurnId) -> bool:
+        """Wait until nothing of the turn's answer stays under way. Returns whether the agent was
+        lost while it waited: then whatever it waits for has no use any more. Called for a turn that
+        waits for a person."""
+
     async def close(self) -> None:
         """Close the agent's connections."""

@@ -68,6 +68,11 @@ class Questions(Protocol):
     async def expire(self, *, limit: int) -> list[Recorded]:
         """End the wait for questions whose deadline has passed. Returns what was appended."""
 
+    async def void(self, turn: TurnId, *, attempt: int) -> list[Recorded]:
+        """End the wait for the questions of a turn whose agent was lost. Does nothing if the turn
+        does not wait any more, or waits for what a later attempt has asked. Returns what was
+        appended."""
+
     async def next_deadline_ms(self) -> int | None:
         """Return when the next deadline passes, or None if no question has one."""
 

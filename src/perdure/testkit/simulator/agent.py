@@ -99,6 +99,9 @@ class ScriptedAgent:
     def let_go(self, turn: TurnId) -> None:
         return
 
+    async def lost(self, turn: TurnId) -> bool:
+        return False
+
     async def close(self) -> None:
         return
 

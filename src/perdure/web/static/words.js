@@ -92,7 +92,7 @@ export function resultWords({ state, by, scope, grants }) {
     case 'answered': return by ? `${by} answered: ` : 'Answered: ';
     case 'expired': return t('Nobody answered in time.');
     case 'undeliverable': return t('This could not be asked anywhere.');
-    case 'withdrawn': return t('Not needed any more: the turn has ended.');
+    case 'withdrawn': return t('Not needed any more: the turn, or the program that asked, has ended.');
     default: return state;
   }
 }

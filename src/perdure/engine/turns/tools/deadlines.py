@@ -1,10 +1,12 @@
-"""Ends the wait for questions that nobody has answered in time."""
+"""Ends the wait for questions that nobody has answered in time, or whose agent was lost."""
 
 import structlog
 
 from perdure.domain.errors import Ambiguous, Transient
+from perdure.domain.journal.events import Recorded
 from perdure.engine.foundation.timed_waits import ClockWatch, happens_within
 from perdure.engine.foundation.wakes import Bus
+from perdure.engine.turns.tools.lost_agents import LostAgents
 from perdure.engine.watching.feed import Feed
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.questions import Questions
@@ -17,12 +19,21 @@ log = structlog.get_logger("turns")
 
 
 class Deadlines:
-    """Closes questions whose deadline has passed, so that their turns go on. A deadline is an
-    instant of the wall clock; if the clock is set, the next one is looked up again."""
+    """Closes questions whose deadline has passed, and those of agents that were lost, so that their
+    turns go on. A deadline is an instant of the wall clock; if the clock is set, the next one is
+    looked up again."""
 
     def __init__(
-        self, questions: Questions, feed: Feed, *, clock: Clock, bus: Bus, poll_s: float | None
+        self,
+        questions: Questions,
+        feed: Feed,
+        *,
+        lost: LostAgents,
+        clock: Clock,
+        bus: Bus,
+        poll_s: float | None,
     ) -> None:
+        self._lost = lost
         self._questions = questions
         self._feed = feed
         self._clock = clock
@@ -46,14 +57,30 @@ class Deadlines:
                 await self._clock.sleep(AGAIN_S)
 
     async def step(self) -> bool:
-        """Close the questions whose deadline has passed. Returns False if there are none."""
+        """Close the questions whose deadline has passed or whose agent was lost. Returns False if
+        there are none."""
+        was_lost = await self._void()
         recorded = await self._questions.expire(limit=EXPIRED_MAX)
-        if not recorded:
+        self._tell(recorded)
+        return was_lost or bool(recorded)
+
+    async def _void(self) -> bool:
+        """Close the questions of an agent that was lost. Returns False if none was."""
+        lease = self._lost.next()
+        if lease is None:
             return False
-        self._feed.publish_recorded(recorded)
-        self._bus.publish(Topic.TURNS)
-        self._bus.publish(Topic.OUTBOX)
+        recorded = await self._questions.void(lease.turn, attempt=lease.attempt)
+        self._lost.done()
+        if recorded:
+            log.warning("an agent was lost while people were asked", turn=lease.turn)
+        self._tell(recorded)
         return True
+
+    def _tell(self, recorded: list[Recorded]) -> None:
+        if recorded:
+            self._feed.publish_recorded(recorded)
+            self._bus.publish(Topic.TURNS)
+            self._bus.publish(Topic.OUTBOX)
 
     async def _wait(self) -> None:
         next_ms = await self._questions.next_deadline_ms()
@@ -68,4 +95,5 @@ class Deadlines:
     def stop(self) -> None:
         """Close no more questions."""
         self._is_over = True
+        self._lost.stop()
         self._waiter.wake()

@@ -5,9 +5,10 @@ until an answer, a stop or a newer message changes its state. No crash interrupt
 waits for it.
 
 Whoever commits first decides how a question ends: somebody has answered it, its deadline has
-passed, or it could not be delivered. The end is in the turn's journal. With the last one the turn
-goes back to its place in line, in the same transaction, so no answer is lost and no turn waits for
-nothing. From there it continues with the calls that the questions were about.
+passed, it could not be delivered, or the agent that asked was lost. The end is in the turn's
+journal. With the last one the turn goes back to its place in line, in the same transaction, so no
+answer is lost and no turn waits for nothing. From there it continues with the calls that the
+questions were about.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from perdure.domain.errors import Conflict, NotFound, Rejected
-from perdure.domain.ids import MessageId, PartId, PrincipalId, QuestionId
+from perdure.domain.ids import MessageId, PartId, PrincipalId, QuestionId, TurnId
 from perdure.domain.journal.events import (
     AnyEvent,
     NoticePosted,
@@ -24,7 +25,7 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WaitEnded
 from perdure.domain.outcomes import QuestionKind
-from perdure.domain.tools.asking import ALLOW, DENY, answered_text, over_text
+from perdure.domain.tools.asking import AGENT_LOST, ALLOW, DENY, answered_text, over_text
 from perdure.domain.tools.grants import Scope
 from perdure.domain.turn.spent import Spent
 from perdure.domain.turn.turn import State
@@ -168,6 +169,19 @@ def expire(stamp: Stamp, *, limit: int) -> Op[list[Recorded]]:
     recorded: list[Recorded] = []
     for each in (yield from question_rows.due(at=stamp.at, limit=limit)):
         recorded += yield from _end_unanswered(each.id, Ending("expired", reason="deadline"), stamp)
+    return recorded
+
+
+def void(turn: TurnId, attempt: int, stamp: Stamp) -> Op[list[Recorded]]:
+    """End the wait for the questions of a turn whose agent was lost while it waited in this
+    attempt: it would get no answer. All of them end in one transaction, which is also the record of
+    the loss, so no question of a lost agent can be answered afterwards."""
+    found = yield from locked(turn)
+    if found is None or found.state is not State.WAITING or found.attempts != attempt:
+        return []
+    recorded: list[Recorded] = []
+    for row in (yield from question_rows.open_of(turn)):
+        recorded += yield from _end(row, found, Ending("withdrawn", reason=AGENT_LOST), stamp)
     return recorded
 
 

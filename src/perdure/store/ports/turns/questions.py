@@ -35,6 +35,10 @@ class StoredQuestions:
         stamp = self._mint.stamp(self._node)
         return await self._driver.write(partial(waiting.expire, stamp, limit=limit))
 
+    async def void(self, turn: TurnId, *, attempt: int) -> list[Recorded]:
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(partial(waiting.void, turn, attempt, stamp))
+
     async def next_deadline_ms(self) -> int | None:
         return await self._driver.read(question_rows.next_deadline)
 

@@ -35,12 +35,13 @@ KNOWN: Final = "known"
 class FlyingAgent:
     """Answers `tool NAME` in one flight: it uses a tool of its own, calls NAME, and goes on with
     what that returned. It lives in one process of the gateway. `lose N` loses the agent N times in
-    the middle of its answer, and `lose N beside` loses it with the answers of others. How each run
-    began is added to the world's `flown`."""
+    the middle of its answer, and `lose N beside` loses it with the answers of others. `tool NAME
+    dying` loses it while people are asked. How each run began is added to the world's `flown`."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._in_flight: set[TurnId] = set()
+        self._dying: set[TurnId] = set()
         self._kept: dict[str, TurnId] = {}
 
     def encode(self, message: PromptMessage) -> bytes:
@@ -57,6 +58,8 @@ class FlyingAgent:
             for event in _beginning(text.split()[1]):
                 if isinstance(event, Stopped):
                     self._in_flight.add(work.turn)
+                    if text.endswith(" dying"):
+                        self._dying.add(work.turn)
                 yield event
             return
         lost = text.startswith("lose ") and self._world.flown.count(BEGAN) <= int(text.split()[1])
@@ -85,6 +88,15 @@ class FlyingAgent:
         if turn in self._in_flight:
             self._in_flight.discard(turn)
             self._world.flown.append("let go")
+
+    async def lost(self, turn: TurnId) -> bool:
+        """Lose the agent as soon as people were asked, if the turn's message says so."""
+        if turn in self._dying:
+            self._dying.discard(turn)
+            self._in_flight.discard(turn)
+            self._world.flown.append("lost")
+            return True
+        return False
 
     async def close(self) -> None:
         self._in_flight.clear()

@@ -31,6 +31,9 @@ class HeldAgent:
     def let_go(self, turn: TurnId) -> None:
         self._world.agent.let_go(turn)
 
+    async def lost(self, turn: TurnId) -> bool:
+        return await self._world.agent.lost(turn)
+
     async def close(self) -> None:
         await self._world.agent.close()
 
