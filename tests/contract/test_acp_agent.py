@@ -337,12 +337,34 @@ async def test_an_agent_that_dies_while_a_person_is_asked_hangs_nobody(rig: Rig)
     agent = rig.agent()
     talk = Conversation(agent)
     assert (await talk.ask("[[ASK rm -rf x]]")).reason is StopReason.TOOL_CALLS
+    losing = asyncio.create_task(agent.lost(talk.turn))
     os.kill(rig.ran("start")[0].pid, signal.SIGKILL)
-    await rig.until(lambda: not any(each.is_usable for each in agent_processes(agent)))
-    # Whatever the person says now is told to a new session, and the old one gets nothing.
+    async with asyncio.timeout(WAIT_S):
+        assert await losing
+    # Whatever the person says now ends the attempt, and the old session gets nothing.
     stopped = await talk.results(("allowed", False), words="[[SAY went on]]")
+    assert stopped.interruption is Interruption.AGENT_LOST
+    assert not await agent.lost(talk.turn)
+    # The next attempt is told the record in a new session.
+    stopped = await talk._run()
     assert (stopped.reason, talk.text) == (StopReason.STOP, "went on")
     assert len(rig.ran("session/new")) == 2
+
+
+async def test_no_agent_is_lost_whose_answer_was_given_up(rig: Rig) -> None:
+    agent = rig.agent()
+    talk = Conversation(agent)
+    assert not await agent.lost(talk.turn)
+    await talk.ask("[[ASK rm -rf x]]")
+    losing = asyncio.create_task(agent.lost(talk.turn))
+    await rig.until(lambda: rig.ran("session/request_permission"))
+    assert not losing.done()
+    agent.let_go(talk.turn)
+    async with asyncio.timeout(WAIT_S):
+        assert not await losing
+    # A later death of the process is nothing to the turn that was let go.
+    os.kill(rig.ran("start")[0].pid, signal.SIGKILL)
+    assert not await agent.lost(talk.turn)
 
 
 async def test_a_question_for_permission_is_a_call_whose_result_is_the_answer(rig: Rig) -> None:
@@ -419,6 +441,8 @@ async def test_a_crash_in_a_tool_is_made_again_with_the_result(rig: Rig) -> None
     await talk.ask('[[TOOL mail {"to": "ada"}]]', TOOLS)
     await rig.until(lambda: not any(each.is_usable for each in agent_processes(agent)))
     stopped = await talk.results(("sent", False), words="[[SAY made again]]")
+    assert stopped.interruption is Interruption.AGENT_LOST
+    stopped = await talk._run()
     assert (stopped.reason, talk.text) == (StopReason.STOP, "made again")
     assert len(rig.ran("session/new")) == 2
     assert len(rig.ran("mail")) == 1

@@ -278,6 +278,47 @@ async def test_what_cannot_be_delivered_is_denied_and_told(
     assert (await claim_one(store)).lease.turn == claimed.lease.turn
 
 
+async def test_the_questions_of_a_lost_agent_are_void_together(store: Store, chat: Person) -> None:
+    claimed = await asks(store, chat, PAY, MAIL)
+    lease = claimed.lease
+    for receipt in ("r1", "r2"):
+        await delivered(store, receipt)
+    assert await store.questions.void(lease.turn, attempt=lease.attempt + 1) == []
+
+    recorded = await store.questions.void(lease.turn, attempt=lease.attempt)
+
+    received = only(AnswerReceived, recorded)
+    assert [(each.by, each.reason) for each in received] == [(None, "agent_lost")] * 2
+    assert len(only(WaitEnded, recorded)) == 1
+    for receipt in ("r1", "r2"):
+        edit = await delivered(store, receipt)
+        assert (edit.step, edit.receipt, edit.choices) == (DeliveryStep.EDIT, receipt, ())
+        assert "the agent's program that asked has ended" in edit.text
+    for question in (QST_PAY, QST_MAIL):
+        assert await state_of(store, question) == "withdrawn"
+        with pytest.raises(Conflict, match="the agent's program that asked has ended") as late:
+            await answers(store, chat, question=question)
+        assert late.value.code == "already_answered"
+    # The turn goes on, and a second loss of the same agent changes nothing.
+    assert (await claim_one(store)).lease.turn == lease.turn
+    assert await store.questions.void(lease.turn, attempt=lease.attempt) == []
+
+
+async def test_an_answer_and_the_loss_of_the_agent_at_once_give_one_verdict(
+    store: Store, ada: Person
+) -> None:
+    claimed = await asks(store, ada)
+    lease = claimed.lease
+    voiding = store.questions.void(lease.turn, attempt=lease.attempt)
+    results = await asyncio.gather(voiding, answers(store, ada), return_exceptions=True)
+    record = await store.diagnostics.record(lease.session)
+    (received,) = only(AnswerReceived, record.events)
+    is_void = received.by is None
+    assert isinstance(results[1], Conflict) is is_void
+    assert (results[0] == []) is not is_void
+    assert await state_of(store) == ("withdrawn" if is_void else "allowed")
+
+
 # Who may answer, and when.
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.e2e.approving import answer, asked
+from tests.e2e.approving import answer, asked, questions
 
 from perdure.testkit.peers.fixtures import NewPeer
 from perdure.testkit.peers.mcp.hostile_mcp import Mischief
@@ -133,6 +133,26 @@ async def test_a_question_survives_a_restart_and_its_call_runs_once(external: Ex
     (result,) = await results()
     assert "[Output of memory" not in result["text"]
     assert result["turn"] == question["turn"]
+
+
+async def test_a_question_is_void_when_the_agent_that_asked_dies(external: External) -> None:
+    client = external.client
+    question = await asked(client, "a", "[[ASK rm x]]")
+    os.kill(external.ran("start")[-1].pid, signal.SIGKILL)
+    # The turn goes on in another process, which asks again; the first question cannot be answered.
+    await external.until(lambda: len(external.ran("session/request_permission")) == 2)
+    async with asyncio.timeout(DEADLINE_S):
+        while not (found := await questions(client, question["turn"])):
+            await client.gateway.pause(POLL_S)
+    (again,) = found
+    assert again["id"] != question["id"]
+    status, body = await answer(client, question["id"], "allow")
+    assert (status, body["error"]["code"]) == (409, "already_answered")
+    assert "the agent's program that asked has ended" in body["error"]["message"]
+    entries = await client.transcript("a", "?limit=1000&notices=true")
+    assert "agent_lost" not in str([each["text"] for each in entries])
+    assert (await answer(client, again["id"], "allow"))[0] == 200
+    assert (await external.answer(question["turn"])).endswith("ASKED<once>")
 
 
 async def test_a_stop_ends_an_answer_that_waits_for_a_person(external: External) -> None:

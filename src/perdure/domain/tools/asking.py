@@ -182,7 +182,7 @@ def over_text(reason: str) -> str:
     """Return the line that replaces the buttons of a question that nobody has answered."""
     return {
         "deadline": "⌛ Nobody answered in time, so it was not done.",
-        "withdrawn": "⏹️ This is not needed any more: the turn, or the agent's program, has ended.",
+        "withdrawn": "⏹️ This is not needed any more: the turn has ended.",
         AGENT_LOST: "⏹️ This is void: the agent's program that asked has ended. If it is still "
         "needed, it is asked again.",
     }.get(reason, "⛔ It was not done.")

@@ -43,12 +43,15 @@ from perdure.store.operations.turn_context import Stamp
 from perdure.store.operations.turns import turn_rows
 from perdure.store.operations.turns.endings import Locked, locked
 from perdure.store.operations.turns.session_queue import make_ready
-from perdure.store.statement import Op, one, run
+from perdure.store.statement import Op, many, one, run
 
 # Ends the lease of the runner.
 _LET_GO = "UPDATE sessions SET epoch = epoch + 1 WHERE id = $1"
 # Reads the name of a person.
 _NAME = "SELECT name FROM principals WHERE id = $1"
+# Reads how the questions of a turn were answered.
+_RECEIVED = f"""
+    SELECT {journal.COLUMNS} FROM journal WHERE turn_id = $1 AND kind = 'answer_received'"""
 ANSWER_MAX: Final = 20_000
 
 
@@ -274,7 +277,15 @@ def _line(row: QuestionRow, ending: Ending) -> Op[str]:
 def _already(row: QuestionRow) -> Op[str]:
     """Return how the first answer is told to whoever gives another one."""
     if row.answered_by is None:
-        reason = "deadline" if row.state == "expired" else row.state
+        reason = yield from _reason(row)
         return f"this question is closed: {over_text(reason)}"
     who = (yield from one(str, _NAME, row.answered_by)) or "somebody"
     return f"already answered: {who} said {row.answer}"
+
+
+def _reason(row: QuestionRow) -> Op[str]:
+    """Return why a question is closed that nobody has answered. The journal knows it, unless the
+    turn has ended first."""
+    events = [each.event for each in (yield from many(journal.entry, _RECEIVED, row.turn))]
+    reasons = [e.reason for e in events if isinstance(e, AnswerReceived) and e.question == row.id]
+    return reasons[0] if reasons else row.state
