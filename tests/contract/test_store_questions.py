@@ -290,10 +290,13 @@ async def test_the_questions_of_a_lost_agent_are_void_together(store: Store, cha
     received = only(AnswerReceived, recorded)
     assert [(each.by, each.reason) for each in received] == [(None, "agent_lost")] * 2
     assert len(only(WaitEnded, recorded)) == 1
-    for receipt in ("r1", "r2"):
-        edit = await delivered(store, receipt)
-        assert (edit.step, edit.receipt, edit.choices) == (DeliveryStep.EDIT, receipt, ())
-        assert "the agent's program that asked has ended" in edit.text
+    edits = [await delivered(store, "edited") for _ in range(2)]
+    assert {(each.step, each.receipt) for each in edits} == {
+        (DeliveryStep.EDIT, "r1"),
+        (DeliveryStep.EDIT, "r2"),
+    }
+    assert all("the agent's program that asked has ended" in each.text for each in edits)
+    assert not any(each.choices for each in edits)
     for question in (QST_PAY, QST_MAIL):
         assert await state_of(store, question) == "withdrawn"
         with pytest.raises(Conflict, match="the agent's program that asked has ended") as late:
