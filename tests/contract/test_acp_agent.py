@@ -22,6 +22,7 @@ from perdure.app.children.children import LaunchedChildren
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.journal.events import Recorded, TurnSettled
+from perdure.domain.journal.model.agent_state import AgentState
 from perdure.domain.outcomes import Interruption, Outcome, StopReason
 from perdure.domain.prompt.prompt import (
     CallBlock,
@@ -42,7 +43,9 @@ from perdure.domain.turn.stream import (
     AgentKept,
     AgentPlan,
     AgentText,
+    AgentThoughts,
     AgentTimed,
+    AgentTold,
     Stopped,
 )
 from perdure.testkit.peers.acp.hostile_acp import HostileAcp
@@ -266,6 +269,42 @@ async def test_what_the_agent_does_by_itself_is_told(rig: Rig) -> None:
     assert [item.text for item in plan.items] == ["one", "two"]
     assert "-before\n+new" in acted.text
     assert "hm" not in talk.text
+
+
+async def test_thoughts_are_kept_with_what_they_led_to(rig: Rig) -> None:
+    talk = Conversation(rig.agent())
+    long = "x" * 30_000
+    await talk.ask(f"[[THINK hm]][[EDIT /a.md new]][[THINK {long}]][[TOOL mail {{}}]]", TOOLS)
+    kinds = [
+        type(each)
+        for each in talk.heard
+        if isinstance(each, AgentThoughts | AgentActed | AgentCall)
+    ]
+    assert kinds == [AgentThoughts, AgentActed, AgentThoughts, AgentCall]
+    first, second = talk.kinds(AgentThoughts)
+    assert json.loads(first.thoughts.bodies) == "hm"
+    assert json.loads(second.thoughts.bodies) == "x" * 20_000
+    # What was thought before the last words led to nothing else, and is not kept.
+    await talk.results(("sent", False))
+    assert talk.kinds(AgentThoughts) == []
+
+
+async def test_what_an_agent_tells_of_its_session_is_told_when_it_is_new(rig: Rig) -> None:
+    talk = Conversation(rig.agent())
+
+    async def told(words: str) -> list[AgentState]:
+        await talk.ask(words)
+        talk.settle()
+        return [each.state for each in talk.kinds(AgentTold)]
+
+    assert await told("[[SAY one]]") == [AgentState(mode="ask", commands=("compact",))]
+    assert await told("[[SAY two]]") == []
+    assert await told("[[MODE code]]") == [AgentState(mode="code", commands=("compact",))]
+    many = [{"name": f"{n} {'x' * 500}", "description": "d"} for n in range(1000)]
+    update = {"sessionUpdate": "available_commands_update", "availableCommands": many}
+    (state,) = await told(f"[[UPDATE {json.dumps(update)} ]]")
+    assert len(state.commands) == 100
+    assert max(map(len, state.commands)) == 100
 
 
 async def test_a_call_of_a_tool_stays_in_flight_until_its_result_comes(rig: Rig) -> None:

@@ -97,6 +97,23 @@ async def test_a_conversation_with_an_external_agent(external: External) -> None
     assert (agent["kind"], process["sessions"]) == ("acp", 1)
 
 
+async def test_what_it_tells_beside_its_answers_is_journalled(external: External) -> None:
+    client = external.client
+    await external.told("[[MODE code]][[THINK canary-hm]][[EDIT /a.md new]][[SAY done]]")
+    await external.told("[[SAY again]]")
+    entries = await client.transcript("a", "?limit=1000")
+    states = [each["agent_state"] for each in entries if each.get("agent_state")]
+    assert states == [{"mode": "code", "commands": ["compact"]}]
+    # What it thought stands with the call that it led to, for operators alone.
+    assert "canary-hm" not in str([each for each in entries if each["role"] != "user"])
+    _, known = await client.call("GET", "/api/conversations/a")
+    _, journal = await client.call("GET", f"/api/sessions/{known['session']}/journal?limit=1000")
+    (said,) = [
+        each for each in journal["events"] if "canary-hm" in str(each["body"].get("thoughts"))
+    ]
+    assert [call["name"] for call in said["body"]["calls"]] == ["Edit /a.md"]
+
+
 async def test_its_calls_are_asked_about_like_those_of_any_agent(external: External) -> None:
     question = await asked(external.client, "a", '[[TOOL memory {"action": "list"}]]')
     assert question["tool"] == "memory"

@@ -22,7 +22,7 @@ async def test_a_plan_a_change_and_the_time_are_shown_as_such(
         await chat.sign_in()
         await chat.say("[[SAY ready]]")
         await chat.answered("ready")
-        await chat.say("[[PLAN dig|sow]] [[EDIT /garden.md new words]] [[SAY all done]]")
+        await chat.say("[[PLAN dig|sow]] [[EDIT /garden.md new words]] [[MODE code]] [[SAY all done]]")
         await chat.answered("all done")
         plan = chat.page.locator(".todo li")
         change = chat.page.locator(".tool .diff")
@@ -36,6 +36,8 @@ async def test_a_plan_a_change_and_the_time_are_shown_as_such(
             await times.locator("summary").click()
             await expect(times.locator("dt").first).to_have_text("First use of a tool")
             await expect(times.locator("dd").first).to_have_text(re.compile(r"^[\d.]+ m?s$"))
+            state = times.locator("dt", has_text="Mode")
+            await expect(state.locator("xpath=following-sibling::dd[1]")).to_have_text("code")
             # Once from the live events, and once from what is stored.
             await chat.page.reload()
             await chat.answered("all done")

@@ -37,7 +37,7 @@ from perdure.domain.ids import SessionId, TurnId
 from perdure.domain.journal.events import TurnSettled
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt.prompt import ModelRequest, PromptMessage
-from perdure.domain.turn.stream import AgentEvent, AgentKept, Stopped
+from perdure.domain.turn.stream import AgentEvent, AgentKept, AgentTold, Stopped
 from perdure.ports.agents.bridge import Bridge
 from perdure.ports.agents.client import ClientCalls
 from perdure.ports.system.clock import Clock
@@ -111,6 +111,8 @@ class AcpAgent:
                     if isinstance(event, Stopped):
                         if event.reason is StopReason.PROVIDER_UNREACHABLE and not way.is_new:
                             break  # its process has died meanwhile; nothing was sent
+                        if not way.flight.is_parked and (state := way.binding.newly_told()):
+                            yield AgentTold(state)
                         if kept := await self._ended(way, event, request, work.session):
                             yield kept
                         yield event

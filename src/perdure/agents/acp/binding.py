@@ -13,6 +13,7 @@ from perdure.agents.acp.translation.own_calls import BridgedNames
 from perdure.agents.acp.translation.transcript import Told
 from perdure.agents.acp.watch import StopWatch
 from perdure.domain.ids import CallId
+from perdure.domain.journal.model.agent_state import UNTOLD, AgentState
 from perdure.ports.agents.bridge import BridgeBinding, BridgeCall
 from perdure.ports.agents.client import HandedOver
 
@@ -67,6 +68,7 @@ class Binding:
         self._calls = calls
         self._tools = tools
         self._is_opened_now = True
+        self._told_state = UNTOLD
         self.note: KeptNote | None = None
 
     @property
@@ -103,6 +105,14 @@ class Binding:
             handed=handed,
         )
         return self._calls.flight
+
+    def newly_told(self) -> AgentState | None:
+        """Return what the agent has told of the session since this was asked last, or None."""
+        state = self.session.state
+        if state == self._told_state:
+            return None
+        self._told_state = state
+        return state
 
     def rests(self, told: Told, instructions: str) -> KeptNote:
         """Note that the prompt is over, and what the session was told by then."""

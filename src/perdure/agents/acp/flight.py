@@ -198,13 +198,9 @@ class Flight:
                         self._watch.hears(event)
                         yield event
                 case BridgeCall() | PermissionAsked() | ClientAsked():
-                    calls = self._taken(heard)
-                    for call in calls:
-                        yield call
-                    if calls:
-                        self._watch.parks()
-                        yield AgentTimed(timings=self._watch.timings)
-                        yield Stopped(reason=StopReason.TOOL_CALLS)
+                    if calls := self._taken(heard):
+                        for event in self._parking(calls):
+                            yield event
                         return
                 case PromptEnded() if self._later and heard.reason == "end_turn":
                     self.send(self._told_later())
@@ -213,12 +209,23 @@ class Flight:
                         yield event
                     return
 
+    def _parking(self, calls: Sequence[AgentCall]) -> Iterator[AgentEvent]:
+        """Yield what ends a call of `run` while the agent waits for these calls."""
+        yield from self._reader.thoughts()
+        yield from calls
+        self._watch.parks()
+        yield AgentTimed(timings=self._watch.timings)
+        yield Stopped(reason=StopReason.TOOL_CALLS)
+
     def _told(self, heard: SessionUpdate | TerminalOver) -> Iterator[AgentEvent]:
         """Yield what the agent tells of itself."""
         if isinstance(heard, TerminalOver):
             yield _acted(heard)
-        else:
-            yield from self._reader.read(heard.update)
+            return
+        for event in self._reader.read(heard.update):
+            if isinstance(event, AgentActed):
+                yield from self._reader.thoughts()
+            yield event
 
     def _ending(self, heard: PromptEnded | PromptFailed | PerdureError) -> Iterator[AgentEvent]:
         """Yield what ends the stream."""

@@ -91,6 +91,10 @@ def _add_end(branch: Tree, event: TurnSettled) -> None:
     """Add what the answer of a turn took."""
     if times := times_in_words(event.timings):
         branch.add(line("time", times))
+    if event.agent_state.mode:
+        branch.add(line("mode", event.agent_state.mode))
+    if event.agent_state.commands:
+        branch.add(line("the agent's commands", ", ".join(event.agent_state.commands)))
     for told in reached(event, Audience.OPERATORS):
         branch.add(line("reached", told, style="yellow"))
 

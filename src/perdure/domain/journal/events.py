@@ -24,6 +24,7 @@ from perdure.domain.ids import (
     TurnId,
 )
 from perdure.domain.journal.event import Event
+from perdure.domain.journal.model.agent_state import UNTOLD, AgentState
 from perdure.domain.journal.model.options import NONE, Options
 from perdure.domain.journal.model.reach import AT_ONCE, Reach
 from perdure.domain.journal.model.thoughts import Thoughts
@@ -301,7 +302,8 @@ class TurnSettled(Event, frozen=True, kw_only=True):
     of the one before it, and is empty if it did. `cost` is in millionths of the currency that
     prices are given in. `reach` says what it took to get an answer from an agent. `agent_session`
     is the session of its own in which the agent holds everything up to here, if it keeps one, and
-    `timings` are where its time went."""
+    `timings` are where its time went. `agent_state` is what it has told of that session, if it is
+    new."""
 
     turn: TurnId
     outcome: Outcome
@@ -314,6 +316,7 @@ class TurnSettled(Event, frozen=True, kw_only=True):
     reach: Reach = AT_ONCE
     agent_session: str = ""
     timings: Timings = UNTIMED
+    agent_state: AgentState = UNTOLD
 
 
 class MessageJoined(Worded, frozen=True, kw_only=True):

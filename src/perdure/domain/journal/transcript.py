@@ -40,6 +40,7 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.journal.left_out import NO_OMISSIONS, Omissions, Omitted, omissions_of
+from perdure.domain.journal.model.agent_state import UNTOLD, AgentState
 from perdure.domain.journal.model.timings import UNTIMED, Timings
 from perdure.domain.journal.model.usage import AnswerUsage, usage_shown
 from perdure.domain.journal.question_events import AnswerAwaited
@@ -89,6 +90,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # What the answer took, and where the time of its turn went, in the last entry of a turn.
     usage: AnswerUsage | None = None
     timings: Timings = UNTIMED
+    agent_state: AgentState = UNTOLD
     # The turns with other wordings of a person's message, and those with other answers to it, each
     # with this turn in its place. Empty if there is only one.
     versions: tuple[TurnId, ...] = ()
@@ -342,6 +344,7 @@ def _with_outcome(
         renews_at=renewal_of(event.reason, settled.at),
         usage=usage_shown(event.agent, event.usage, event.cost, took_ms=took_ms),
         timings=event.timings,
+        agent_state=event.agent_state,
     )
     return [*entries, PlacedEntry(place, ended)]
 

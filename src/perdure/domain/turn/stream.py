@@ -6,6 +6,7 @@ exactly one `Stopped`, and only the provider's own finish marker makes that a su
 
 import msgspec
 
+from perdure.domain.journal.model.agent_state import AgentState
 from perdure.domain.journal.model.thoughts import Thoughts
 from perdure.domain.journal.model.timings import Timings
 from perdure.domain.journal.model.usage import Usage
@@ -34,7 +35,8 @@ class Thinking(msgspec.Struct, frozen=True):
 
 
 class AgentThoughts(msgspec.Struct, frozen=True):
-    """Holds the whole reasoning that led to the calls which follow. It is kept beside them, because
+    """Holds the whole reasoning that led to the calls which follow, or to what the agent did next
+    with a tool of its own. It is kept beside them, because
     the model may want it back in the next call of the turn."""
 
     thoughts: Thoughts
@@ -86,6 +88,12 @@ class AgentTimed(msgspec.Struct, frozen=True, kw_only=True):
     timings: Timings
 
 
+class AgentTold(msgspec.Struct, frozen=True):
+    """Holds what the agent has told of its own session, if that is new or has changed."""
+
+    state: AgentState
+
+
 class AgentSpent(msgspec.Struct, frozen=True):
     """Holds what the model call has used. Without `is_of_one_call` it is the sum of calls that the
     agent itself has made, which says nothing of how long one request was."""
@@ -132,6 +140,7 @@ AgentEvent = (
     | AgentPlan
     | AgentKept
     | AgentTimed
+    | AgentTold
     | AgentSpent
     | Stopped
 )

@@ -32,6 +32,7 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
+from perdure.domain.journal.model.agent_state import UNTOLD, AgentState
 from perdure.domain.journal.model.timings import UNTIMED, Timings
 from perdure.domain.journal.model.usage import AnswerUsage, usage_shown
 from perdure.domain.journal.open_calls import OpenCalls
@@ -124,6 +125,7 @@ class OutcomeNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     renews_at: int = 0
     usage: AnswerUsage | None = None
     timings: Timings = UNTIMED
+    agent_state: AgentState = UNTOLD
 
 
 class StateNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -226,6 +228,7 @@ def news_of(recorded: Recorded, calls: OpenCalls) -> list[News]:
                     renews_at=renewal_of(settled.reason, recorded.at),
                     usage=usage_shown(settled.agent, settled.usage, settled.cost),
                     timings=settled.timings,
+                    agent_state=settled.agent_state,
                 )
             ]
         case CommandTaken() | NoticePosted() as posted:

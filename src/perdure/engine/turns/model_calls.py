@@ -8,7 +8,6 @@ not appended to the journal here: the transaction that settles the turn does tha
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -26,7 +25,6 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.journal.model.reach import AT_ONCE
 from perdure.domain.journal.model.thoughts import Thoughts
-from perdure.domain.journal.model.timings import UNTIMED, Timings
 from perdure.domain.journal.session_events import WindowExceeded
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import StopReason
@@ -48,6 +46,7 @@ from perdure.domain.turn.stream import (
     AgentText,
     AgentThoughts,
     AgentTimed,
+    AgentTold,
     Stopped,
     Thinking,
 )
@@ -59,29 +58,13 @@ from perdure.engine.models.roster import Backend
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.runner_services import RunnerServices
 from perdure.engine.turns.scribe import Scribe
-from perdure.engine.turns.step import ModelStep, room_left
+from perdure.engine.turns.step import CallsAsked, KeptBeside, ModelStep, room_left
 from perdure.engine.turns.tools.agent_reports import AgentReports
 from perdure.ports.turns.tools import Tools
 from perdure.ports.turns.turns import Claimed
 from perdure.ports.turns.wakes import Topic
 
 log = structlog.get_logger("turn")
-
-
-@dataclass(slots=True)
-class _Asked:
-    """Collects what one answer asks for: tool calls, and the thoughts that led to them."""
-
-    calls: list[ToolCall] = field(default_factory=list)
-    thoughts: Thoughts | None = None
-
-
-@dataclass(slots=True)
-class _Kept:
-    """Collects what an agent says of a session of its own."""
-
-    session: str = ""
-    timings: Timings = UNTIMED
 
 
 class _OneCall(Protocol):
@@ -268,6 +251,8 @@ class ModelCalls:
         event: AgentFile | AgentActed,
         measure: Measure,
         scribbling: asyncio.TaskGroup,
+        *,
+        thoughts: Thoughts | None,
     ) -> Scribe:
         """Write down a file, or what the agent did with a tool of its own, at its place in the
         answer: the text before it becomes a final message with it, and a new message begins.
@@ -275,7 +260,8 @@ class ModelCalls:
         if isinstance(event, AgentActed):
             measure.add(event.name + event.arguments)
             call, ended = await self._reports.taken(event)
-            await self._say(scribe, await scribe.finish(), calls=(call,), then=ended)
+            said = await scribe.finish()
+            await self._say(scribe, said, calls=(call,), thoughts=thoughts, then=ended)
         else:
             given = await self._services.files.take(
                 event, self.claimed.principal, so_far=self._ledger.events
@@ -283,7 +269,8 @@ class ModelCalls:
             if isinstance(given, str):
                 scribe.add(given)
                 return scribe
-            await self._say(scribe, await scribe.finish(), attachments=(given,))
+            said = await scribe.finish()
+            await self._say(scribe, said, attachments=(given,), thoughts=thoughts)
         self.scribe = self.new_scribe(scribbling)
         return self.scribe
 
@@ -345,8 +332,8 @@ class ModelCalls:
         prompted = await self._prepare(backend)
         if isinstance(prompted, Stopped):
             return ModelStep(stopped=prompted, backend=backend, scribe=scribe)
-        asked = _Asked()
-        kept = _Kept()
+        asked = CallsAsked()
+        kept = KeptBeside()
         known = len(self._ledger.events)
         measure = Measure(self._room)
         stopped = Stopped(reason=StopReason.AGENT_ERROR, detail="the agent ended without a word")
@@ -360,7 +347,10 @@ class ModelCalls:
                     case AgentText(text=text):
                         scribe.add(measure.text(text))
                     case AgentFile() | AgentActed():
-                        scribe = await self._insert(scribe, event, measure, scribbling)
+                        scribe = await self._insert(
+                            scribe, event, measure, scribbling, thoughts=asked.thoughts
+                        )
+                        asked.thoughts = None
                     case AgentThoughts() | AgentCall():
                         self._take(event, backend, asked, measure)
                     case Stopped():
@@ -369,7 +359,7 @@ class ModelCalls:
                         await self._note(event, backend, kept)
                 if measure.excess:
                     stopped = Stopped(reason=StopReason.ANSWER_EXCEEDED, detail=measure.excess)
-                    asked = _Asked()
+                    asked = CallsAsked()
                     break
         self._room = measure.room_after()
         text = await scribe.finish()
@@ -383,13 +373,14 @@ class ModelCalls:
             has_given=has_acted(self._ledger.events[known:]),
             agent_session=kept.session,
             timings=kept.timings,
+            agent_state=kept.state,
         )
 
     async def _note(
         self,
-        event: Thinking | AgentSpent | AgentBegan | AgentPlan | AgentKept | AgentTimed,
+        event: Thinking | AgentSpent | AgentBegan | AgentPlan | AgentKept | AgentTimed | AgentTold,
         backend: Backend,
-        kept: "_Kept",
+        kept: "KeptBeside",
     ) -> None:
         """Take what an agent tells beside its answer."""
         match event:
@@ -405,9 +396,15 @@ class ModelCalls:
                 kept.session = session
             case AgentTimed(timings=timings):
                 kept.timings = timings
+            case AgentTold(state=state):
+                kept.state = state
 
     def _take(
-        self, event: AgentThoughts | AgentCall, backend: Backend, asked: _Asked, measure: Measure
+        self,
+        event: AgentThoughts | AgentCall,
+        backend: Backend,
+        asked: CallsAsked,
+        measure: Measure,
     ) -> None:
         """Take a tool call, or the thoughts that led to the calls."""
         if isinstance(event, AgentThoughts):

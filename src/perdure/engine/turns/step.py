@@ -1,6 +1,7 @@
 """Holds what one model call gave, and makes a settlement of the last one."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -10,6 +11,7 @@ from perdure.domain.journal.events import (
     ToolCall,
     TurnQueued,
 )
+from perdure.domain.journal.model.agent_state import UNTOLD, AgentState
 from perdure.domain.journal.model.thoughts import Thoughts
 from perdure.domain.journal.model.timings import UNTIMED, Timings
 from perdure.domain.journal.model.usage import Usage
@@ -37,6 +39,23 @@ def room_left(bounds: Bounds, events: Iterable[Recorded]) -> AnswerRoom:
     )
 
 
+@dataclass(slots=True)
+class CallsAsked:
+    """Collects what one answer asks for: tool calls, and the thoughts that led to them."""
+
+    calls: list[ToolCall] = field(default_factory=list)
+    thoughts: Thoughts | None = None
+
+
+@dataclass(slots=True)
+class KeptBeside:
+    """Collects what an agent says of a session of its own."""
+
+    session: str = ""
+    timings: Timings = UNTIMED
+    state: AgentState = UNTOLD
+
+
 class ModelStep(msgspec.Struct, kw_only=True):
     """Holds what one model call gave. `text` belongs to the message that was being written when the
     call ended. `has_given` is True if the call gave files or used tools of the agent's own, which
@@ -51,6 +70,7 @@ class ModelStep(msgspec.Struct, kw_only=True):
     has_given: bool = False
     agent_session: str = ""
     timings: Timings = UNTIMED
+    agent_state: AgentState = UNTOLD
 
     @property
     def has_spoken(self) -> bool:
@@ -112,5 +132,6 @@ class ModelStep(msgspec.Struct, kw_only=True):
             attachments=queued.files,
             agent_session=self.agent_session,
             timings=self.timings,
+            agent_state=self.agent_state,
             acknowledgements=self.scribe.acknowledgements if is_reached and is_asked else (),
         )

@@ -23,6 +23,7 @@ from perdure.domain.journal.events import (
     Recorded,
     ToolCall,
 )
+from perdure.domain.journal.model.agent_state import UNTOLD, AgentState
 from perdure.domain.journal.model.reach import AT_ONCE, Reach
 from perdure.domain.journal.model.timings import UNTIMED, Timings
 from perdure.domain.journal.model.usage import Usage
@@ -131,6 +132,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...] = ()
     agent_session: str = ""
     timings: Timings = UNTIMED
+    agent_state: AgentState = UNTOLD
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):

@@ -69,12 +69,18 @@ export function Foot({ entry, acts, pager, isOther, time = null, more = null }) 
 }
 
 // What an answer took, on demand.
-export function Spent({ usage, timings }) {
-  const steps = timings ? timeRows(timings) : NONE;
+export function Spent({ usage, timings, agentState }) {
+  const steps = [...(timings ? timeRows(timings) : NONE), ...stateRows(agentState)];
   if (!usage && !steps.length) return null;
   const rows = [...steps, ...usageRows(usage)];
   return html`<details class="times"><summary class="meta">${usage ? `${shortCount(usage.output_tokens ?? 0)} tokens` : t('Where the time went')}</summary>
     <dl>${rows.map(([name, words]) => html`<dt>${name}</dt><dd>${words}</dd>`)}</dl></details>`;
+}
+
+// What an agent's program has told of its own session.
+function stateRows(state) {
+  const { mode = '', commands = NONE } = state ?? {};
+  return [[t('Mode'), mode], [t('Its commands'), commands.join(', ')]].filter(([, words]) => words);
 }
 
 function usageRows(usage) {

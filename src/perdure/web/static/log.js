@@ -39,7 +39,7 @@ function Pending({ row: { item, label, error }, acts }) {
     ${error ? failed : html`<div class="meta">${label ?? ''}</div>`}`;
 }
 
-function Assistant({ row: { entry, isStreaming, timings, usage, canAct }, acts }) {
+function Assistant({ row: { entry, isStreaming, timings, agentState, usage, canAct }, acts }) {
   const { shown, pager } = useVersions(entry, entry.answers, 'assistant');
   const isOther = shown !== entry;
   return html`
@@ -47,7 +47,7 @@ function Assistant({ row: { entry, isStreaming, timings, usage, canAct }, acts }
     <span class="visually-hidden">${entry.origin ? '' : t('Answer:')}</span>
     <${Blocks} message=${shown} isStreaming=${isStreaming} />
     ${canAct ? html`<${Foot} entry=${shown} acts=${acts} pager=${pager} isOther=${isOther}
-      more=${html`<${Spent} usage=${isOther ? shown.usage : usage} timings=${isOther ? shown.timings : timings} />`} />` : null}`;
+      more=${html`<${Spent} usage=${isOther ? shown.usage : usage} timings=${isOther ? shown.timings : timings} agentState=${isOther ? shown.agentState : agentState} />`} />` : null}`;
 }
 
 function Offer({ label, act }) {

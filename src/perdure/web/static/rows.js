@@ -14,7 +14,7 @@ function turnFacts(transcript) {
   const facts = new Map();
   for (const entry of transcript.entries) {
     if (entry.turn === null || entry.role === 'notice' || entry.role === 'approval') continue;
-    const fact = facts.get(entry.turn) ?? { last: null, isAnswered: false, hasText: false, outcome: null, reason: null, detail: '', ending: '', renewsAt: 0, timings: null, usage: null };
+    const fact = facts.get(entry.turn) ?? { last: null, isAnswered: false, hasText: false, outcome: null, reason: null, detail: '', ending: '', renewsAt: 0, timings: null, agentState: null, usage: null };
     fact.last = entry;
     if (entry.role !== 'user') {
       fact.isAnswered = true;
@@ -26,13 +26,14 @@ function turnFacts(transcript) {
       fact.renewsAt = entry.renewsAt;
       fact.usage = entry.usage;
       fact.timings = entry.timings;
+      fact.agentState = entry.agentState;
     }
     facts.set(entry.turn, fact);
   }
   for (const [turn, fact] of facts) {
     const told = transcript.outcomes.get(turn);
     if (!told) continue;
-    const { outcome, reason, detail, timings, ending, renewsAt, usage } = told;
+    const { outcome, reason, detail, timings, agentState, ending, renewsAt, usage } = told;
     fact.outcome = outcome;
     fact.reason = reason ?? fact.reason;
     fact.detail = detail || fact.detail;
@@ -40,6 +41,7 @@ function turnFacts(transcript) {
     fact.renewsAt = renewsAt || fact.renewsAt;
     fact.usage = usage ?? fact.usage;
     fact.timings = timings ?? fact.timings;
+    fact.agentState = agentState ?? fact.agentState;
   }
   return facts;
 }
@@ -134,7 +136,7 @@ function entryRow(entry, transcript, { waiting, facts }) {
     const isLast = facts.get(entry.turn)?.last === entry;
     const isStreaming = isLast && entry.turn === transcript.turn && !entry.outcome && isActive(transcript);
     const fact = isLast && !isStreaming ? facts.get(entry.turn) : null;
-    return { ...base, isStreaming, timings: fact?.timings ?? null, usage: fact?.usage ?? null, canAct: Boolean(fact) && entry.turn !== null };
+    return { ...base, isStreaming, timings: fact?.timings ?? null, agentState: fact?.agentState ?? null, usage: fact?.usage ?? null, canAct: Boolean(fact) && entry.turn !== null };
   }
   if (entry.role === 'tool') {
     const call = callOf(entry, transcript);

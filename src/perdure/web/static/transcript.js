@@ -29,6 +29,7 @@ export function entryOf(raw, tick) {
     reason: raw.reason ?? null,
     detail: raw.detail ?? '',
     timings: raw.timings ?? null,
+    agentState: raw.agent_state ?? null,
     ending: raw.ending ?? '',
     renewsAt: raw.renews_at ?? 0,
     usage: raw.usage ?? null,
@@ -350,8 +351,8 @@ export class Transcript {
     return state === 'unknown';
   }
 
-  #outcome({ turn, outcome, reason = null, detail = '', timings = null, ending = '', renews_at: renewsAt = 0, usage = null }) {
-    this.outcomes.set(turn, { outcome, reason, detail, timings, ending, renewsAt, usage });
+  #outcome({ turn, outcome, reason = null, detail = '', timings = null, agent_state: agentState = null, ending = '', renews_at: renewsAt = 0, usage = null }) {
+    this.outcomes.set(turn, { outcome, reason, detail, timings, agentState, ending, renewsAt, usage });
     // Nothing is told of a question whose turn has ended before anybody answered it.
     for (const entry of this.entries) {
       const isLeft = entry.role === 'approval' && entry.turn === turn && entry.state === 'pending';

@@ -13,11 +13,14 @@ from pydantic import ValidationError
 from perdure.agents.acp.pool.process import AgentProcess
 from perdure.agents.acp.pool.seam import SessionTimes
 from perdure.agents.acp.pool.session import ProcessSession
+from perdure.agents.acp.translation.states import first_state
 from perdure.domain.errors import NotFound, Permanent, Rejected, Transient
+from perdure.domain.journal.model.agent_state import UNTOLD
 from perdure.ports.agents.bridge import BridgeAddress
 from perdure.ports.system.time_limits import time_limit
 
 T = TypeVar("T")
+_Opened = tuple[str, schema.SessionModeState | None]
 _NEEDS_LOGIN: Final = -32000
 _WORDS_CHARS: Final = 500
 # A loaded session may say more of its history after it is loaded; none of it belongs to an answer.
@@ -44,7 +47,7 @@ async def opened_session(
     clock = process.clock
     async with lock:
         began_s = clock.monotonic_s()
-        identity = await (_revived if wish.identity else _made)(process, wish)
+        identity, modes = await (_revived if wish.identity else _made)(process, wish)
         if identity in process.sessions:
             process.retire("it has given two sessions one id", process.settings.ignored_s)
             raise Transient("the agent has given two sessions the same id; it is started again")
@@ -56,6 +59,8 @@ async def opened_session(
         session = process.sessions[identity] = ProcessSession(
             process, identity, times, cwd=str(wish.cwd)
         )
+        # Some agents tell of a session before the gateway knows it.
+        session.state = first_state(modes, process.early.pop(identity, UNTOLD))
     began_s = clock.monotonic_s()
     try:
         await _connected(process, wish.bridge)
@@ -70,7 +75,7 @@ def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-async def _made(process: AgentProcess, wish: SessionWish) -> str:
+async def _made(process: AgentProcess, wish: SessionWish) -> _Opened:
     async def make() -> schema.NewSessionResponse:
         return await process.connection.new_session(
             cwd=str(wish.cwd), mcp_servers=_servers(process, wish.bridge), **wish.meta
@@ -80,10 +85,10 @@ async def _made(process: AgentProcess, wish: SessionWish) -> str:
     if made.modes is not None:
         process.modes = tuple(each.id for each in made.modes.available_modes)
     process.counts.sessions += 1
-    return made.session_id
+    return made.session_id, made.modes
 
 
-async def _revived(process: AgentProcess, wish: SessionWish) -> str:
+async def _revived(process: AgentProcess, wish: SessionWish) -> _Opened:
     """Bring back a session that another process has had in this home."""
     if wish.identity in process.sessions:
         raise NotFound("somebody else uses this session of the agent")
@@ -94,7 +99,7 @@ async def _revived(process: AgentProcess, wish: SessionWish) -> str:
     if is_load and not (wish.may_load and process.capabilities.load_session):
         raise NotFound("this agent cannot bring back a session")
 
-    async def revive() -> object:
+    async def revive() -> schema.LoadSessionResponse | schema.ResumeSessionResponse | None:
         # The updates of a session that has no prompt are dropped, and so is a history.
         if is_load:
             return await connection.load_session(
@@ -105,13 +110,13 @@ async def _revived(process: AgentProcess, wish: SessionWish) -> str:
         )
 
     try:
-        await _answered(process, revive, "has not brought back a session")
+        revived = await _answered(process, revive, "has not brought back a session")
     except (Transient, Rejected) as error:
         raise NotFound(error.message) from error
     if is_load:
         await process.clock.sleep(REPLAY_S)
     process.counts.resumed += 1
-    return identity
+    return identity, revived.modes if revived is not None else None
 
 
 async def _answered(process: AgentProcess, call: Callable[[], Awaitable[T]], fault: str) -> T:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import acp
 import structlog
@@ -22,12 +22,17 @@ from perdure.agents.acp.pool.session import GoingPrompt, ProcessSession
 from perdure.agents.acp.pool.settings import PoolSettings
 from perdure.agents.acp.pool.tasks import PoolTasks
 from perdure.agents.acp.pool.transport import ChildTransport
+from perdure.agents.acp.translation.states import state_after
 from perdure.domain.errors import PerdureError, Transient
+from perdure.domain.journal.model.agent_state import UNTOLD, AgentState
 from perdure.ports.agents.client import ClientOffers
 from perdure.ports.agents.programs import ProcessView
 from perdure.ports.system.children import Child, ChildProgram, Children
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.time_limits import Timer, running_time, time_limit
+
+if TYPE_CHECKING:
+    from perdure.agents.acp.pool.seam import Update
 
 T = TypeVar("T")
 # How long the end of a process may take to be told after its output has ended.
@@ -35,6 +40,7 @@ _LAST_WORDS_S: Final = 2.0
 _ERROR_CHARS: Final = 2_000
 _PING: Final = "perdure/ping"
 _LISTED_MAX: Final = 200
+_EARLY_MAX: Final = 64
 log = structlog.get_logger("agents")
 
 
@@ -83,6 +89,7 @@ class AgentProcess:
         self.began_s = self.used_s = self.now_s()
         self.commands: tuple[str, ...] = ()
         self.modes: tuple[str, ...] = ()
+        self.early: dict[str, AgentState] = {}
         self.known: schema.InitializeResponse | None = None
         self._ended = asyncio.Event()
         self._ended_words = ""
@@ -340,10 +347,23 @@ class AgentProcess:
             names = [each.name for each in update.available_commands[:_LISTED_MAX]]
             self.commands = tuple(names)
         session = self.sessions.get(told.session_id)
+        if session is not None:
+            # Most agents tell it between the opening of a session and its first prompt.
+            session.state = state_after(session.state, update)
+        elif self.opening:
+            self._hear_early(told.session_id, update)
         if session is None or session.going is None:
             self.counts.lost_updates += 1
         else:
             session.going.hear(update, size)
+
+    def _hear_early(self, identity: str, update: "Update") -> None:
+        """Keep what is told of a session that is just being opened."""
+        known = self.early.get(identity, UNTOLD)
+        if (state := state_after(known, update)) != known:
+            if len(self.early) >= _EARLY_MAX:
+                self.early.clear()
+            self.early[identity] = state
 
     def _asked(self, identity: str) -> ProcessSession | None:
         """Return the session by which the agent asks its client for something."""

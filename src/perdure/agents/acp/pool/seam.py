@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from perdure.domain.errors import Ambiguous
+from perdure.domain.journal.model.agent_state import AgentState
 from perdure.ports.agents.bridge import BridgeAddress
 from perdure.ports.agents.client import HandedOver
 
@@ -143,6 +144,10 @@ class AgentSession(Protocol):
     @property
     def times(self) -> SessionTimes:
         """Return how long it took to open this session."""
+
+    @property
+    def state(self) -> AgentState:
+        """Return what the agent has told of this session by now."""
 
     @property
     def process(self) -> str:

@@ -23,6 +23,7 @@ from perdure.agents.acp.pool.seam import (
 )
 from perdure.agents.acp.pool.settings import PoolSettings
 from perdure.domain.errors import Transient
+from perdure.domain.journal.model.agent_state import UNTOLD
 from perdure.ports.agents.client import CALLS_MAX, AgentTerminal, HandedOver, TerminalOutput
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.time_limits import time_limit
@@ -92,6 +93,7 @@ class ProcessSession:
         self.cwd = cwd
         self.desk = ClientDesk()
         self._limits: dict[str, int | None] = {}
+        self.state = UNTOLD
         self.times = times
         self.going: GoingPrompt | None = None
         self.is_released = False

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from perdure.agents.acp.translation.own_calls import BridgedCalls, BridgedNames
+from perdure.domain.journal.model.thoughts import Thought, Thoughts
 from perdure.domain.text import storable, without_disguise
 from perdure.domain.tools.diffs import unified_diff
 from perdure.domain.tools.todo import ITEMS_MAX, TEXT_MAX, TodoItem, TodoState
@@ -24,6 +25,7 @@ from perdure.domain.turn.stream import (
     AgentFile,
     AgentPlan,
     AgentText,
+    AgentThoughts,
     Thinking,
 )
 
@@ -50,6 +52,10 @@ OPEN_MAX: Final = 256
 TEXT_CHARS_MAX: Final = 1_000_000
 INPUT_CHARS_MAX: Final = 100_000
 NAME_MAX: Final = 100
+# How much of what an agent thinks is kept between two things that it does.
+THOUGHT_CHARS_MAX: Final = 20_000
+# Marks thoughts that no model is given back: the agent's program keeps its own.
+THINKER: Final = "acp"
 FILE_BYTES_MAX: Final = 20_000_000
 # The longest texts that are compared line by line.
 COMPARED_MAX: Final = 1_000_000
@@ -116,18 +122,36 @@ class UpdateReader:
         self.bridged = BridgedCalls(names)
         self._calls: dict[str, _OwnCall] = {}
         self._files = 0
+        self._thought: list[str] = []
+        self._thought_chars = 0
+
+    def thoughts(self) -> Iterator[AgentThoughts]:
+        """Yield what was thought since the last time, if anything. It belongs to what the agent
+        does next."""
+        text, self._thought, self._thought_chars = "".join(self._thought), [], 0
+        if text:
+            piece = Thought(kind=THINKER, body=_json(storable(text)))
+            yield AgentThoughts(Thoughts(thinker=THINKER, pieces=(piece,)))
+
+    def _think(self, content: "_Content") -> None:
+        """Keep a piece of what the agent thinks, within bounds."""
+        text = content.text if content.type == "text" else ""
+        kept = text[: THOUGHT_CHARS_MAX - self._thought_chars]
+        self._thought_chars += len(kept)
+        self._thought.append(kept)
 
     def read(self, update: "Update") -> Iterator[AgentEvent]:
         """Yield the events that an update means. Most mean one, and some mean none."""
         if update.session_update == "agent_message_chunk":
             yield from self._said(update.content)
         elif update.session_update == "agent_thought_chunk":
+            self._think(update.content)
             yield Thinking()
         elif update.session_update == "tool_call" or update.session_update == "tool_call_update":  # noqa: PLR1714 - mypy tells them apart
             yield from self._reported(update)
         elif update.session_update == "plan":
             yield AgentPlan(items=_items(update.entries))
-        # Of modes, commands, titles and the like nobody is told.
+        # What a session says of its mode and commands is kept by the session (`states.py`).
 
     def asked(self, tool: "schema.ToolCallUpdate") -> None:
         """Note what a question for permission says of a call: later reports leave that out. Its

@@ -223,6 +223,7 @@ def _last_events(
             reach=settlement.reach,
             agent_session=settlement.agent_session,
             timings=settlement.timings,
+            agent_state=settlement.agent_state,
         )
     )
     events += steps_aside([*known, *events])
