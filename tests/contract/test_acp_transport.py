@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from perdure.agents.acp.pool.transport import ChildTransport
+from perdure.agents.acp.transport import ChildTransport
 from perdure.app.children.children import LaunchedChildren
 from perdure.ports.system.children import ChildProgram
 

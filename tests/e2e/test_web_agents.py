@@ -22,7 +22,9 @@ async def test_a_plan_a_change_and_the_time_are_shown_as_such(
         await chat.sign_in()
         await chat.say("[[SAY ready]]")
         await chat.answered("ready")
-        await chat.say("[[PLAN dig|sow]] [[EDIT /garden.md new words]] [[MODE code]] [[SAY all done]]")
+        await chat.say(
+            "[[PLAN dig|sow]] [[EDIT /garden.md new words]] [[MODE code]] [[SAY all done]]"
+        )
         await chat.answered("all done")
         plan = chat.page.locator(".todo li")
         change = chat.page.locator(".tool .diff")

@@ -13,8 +13,8 @@ from perdure.domain.checking.checker import violations
 from perdure.domain.ids import QuestionId
 from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.foundation.wakes import Bus
+from perdure.engine.models.lost_agents import LostAgents
 from perdure.engine.turns.tools.deadlines import Deadlines
-from perdure.engine.turns.tools.lost_agents import LostAgents
 from perdure.engine.watching.feed import Feed
 from perdure.ports.turns.turns import Claimed
 from perdure.ports.turns.wakes import Topic

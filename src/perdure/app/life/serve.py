@@ -43,8 +43,7 @@ from perdure.app.reading.speech import speaker_of, transcriber_of
 from perdure.app.schedule.making import job_settings, zone_for
 from perdure.app.wiring import agents, discovery, storage
 from perdure.app.wiring.assembly import NodeDependencies
-from perdure.app.wiring.budgets import budgets_of
-from perdure.app.wiring.limits import limits_of
+from perdure.app.wiring.budgets import budgets_of, limits_of
 from perdure.app.wiring.settings import usable_settings
 from perdure.app.wiring.system import SystemClock, SystemEntropy, give_memory_back
 from perdure.app.wiring.web import web_of

@@ -3,6 +3,7 @@ tools."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -191,7 +192,7 @@ class BackendMaker:
         """Return the tools of which an agent is not told."""
         if not isinstance(config, AcpAgent) or self._external is None:
             return []
-        from perdure.app.wiring.agent_client import client_offers, client_tools  # noqa: PLC0415
+        from perdure.app.external.client import client_offers, client_tools  # noqa: PLC0415
         from perdure.app.wiring.shell import NodeShell  # noqa: PLC0415
         from perdure.tools.builtin.permission import PermissionTool  # noqa: PLC0415
         from perdure.tools.workroom import Workroom  # noqa: PLC0415
@@ -200,11 +201,11 @@ class BackendMaker:
         self._shell = self._shell or NodeShell(self.children)
         asked = client_tools(
             config,
-            settings,
             client_offers(config, policy),
             self._external.calls(name),
             work=self._workroom,
-            shell=self._shell,
+            make_shell=partial(self._shell.tool_in, settings.shell),
+            jobs=self._shell.jobs,
         )
         return [PermissionTool(), *asked]
 
@@ -225,7 +226,7 @@ class BackendMaker:
                     self._external = ExternalAgents(
                         self._home, children=self.children, clock=self.clock
                     )
-                from perdure.app.wiring.agent_client import client_offers  # noqa: PLC0415
+                from perdure.app.external.client import client_offers  # noqa: PLC0415
 
                 offers = client_offers(config, policy)
                 return self._external.agent(name, config, offers), "acp"

@@ -8,6 +8,7 @@ import msgspec
 
 from perdure.app.reading.file_reading import FileReader
 from perdure.app.schedule.making import JobSettings, job_pumps, terms_of
+from perdure.app.wiring.shared_parts import Common, common_parts
 from perdure.domain.delivery import Display
 from perdure.domain.ids import RANDOM_BYTES, mint
 from perdure.domain.people.access import Terms
@@ -19,9 +20,6 @@ from perdure.engine.delivery.outbox import OutboxPump
 from perdure.engine.delivery.previews import Previews
 from perdure.engine.delivery.surfaces import Surfaces
 from perdure.engine.delivery.typing import Typing
-from perdure.engine.foundation.heartbeat import Heartbeat
-from perdure.engine.foundation.leases import NodeLease
-from perdure.engine.foundation.memory_trim import MemoryTrim
 from perdure.engine.foundation.supervisor import Start
 from perdure.engine.foundation.wakes import Bus
 from perdure.engine.inbound.door import NodeDoor
@@ -35,11 +33,10 @@ from perdure.engine.models.prompts import Prompts
 from perdure.engine.models.reaching import Reaching
 from perdure.engine.models.roster import Roster
 from perdure.engine.models.standing import NodeAgents
-from perdure.engine.models.windows import Windows
 from perdure.engine.node.indexing import Indexer
 from perdure.engine.node.life import BackgroundTask, Gateway
 from perdure.engine.node.sweeping import Sweeper
-from perdure.engine.people.admission import Admission, Review
+from perdure.engine.people.admission import Review
 from perdure.engine.people.alarm import Alarm
 from perdure.engine.people.quotas import RequestGate
 from perdure.engine.schedule.boot import BootRun
@@ -51,7 +48,6 @@ from perdure.engine.turns.pump import TurnPump
 from perdure.engine.turns.reaper import Reaper
 from perdure.engine.turns.runner_services import Limits, RunnerServices
 from perdure.engine.turns.tools.deadlines import Deadlines
-from perdure.engine.turns.tools.lost_agents import LostAgents
 from perdure.engine.watching.feed import Feed
 from perdure.engine.watching.hook_pump import HookPump
 from perdure.engine.watching.watch import LiveWatchers
@@ -127,21 +123,6 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     menu: Callable[[], Menu]
     hooks: HookPump
     deadlines: Deadlines
-
-
-class Common(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds the objects that nearly every part of the engine is given."""
-
-    feed: Feed
-    start: Start
-    bus: Bus
-    surfaces: Surfaces
-    admission: Admission
-    heartbeat: Heartbeat
-    lease: NodeLease
-    trim: MemoryTrim
-    windows: Windows
-    lost: LostAgents
 
 
 def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) -> NodeParts:
@@ -220,25 +201,20 @@ def _deadlines(dependencies: NodeDependencies, common: Common) -> Deadlines:
 
 
 def _common(dependencies: NodeDependencies, start: Start, feed: Feed) -> Common:
-    store, clock = dependencies.store, dependencies.clock
-    trim = MemoryTrim(store.shrink, dependencies.give_back, clock=clock)
-    bus = Bus()
-    return Common(
-        feed=feed,
+    surfaces = Surfaces(
+        {**dependencies.adapters, **dependencies.platforms},
+        dependencies.store.pacing,
+        clock=dependencies.clock,
+        display=lambda name: dependencies.displays.get(name, Display()),
+    )
+    return common_parts(
+        dependencies.store,
+        surfaces,
+        clock=dependencies.clock,
+        terms=dependencies.terms,
+        give_back=dependencies.give_back,
         start=start,
-        bus=bus,
-        surfaces=Surfaces(
-            {**dependencies.adapters, **dependencies.platforms},
-            store.pacing,
-            clock=clock,
-            display=lambda name: dependencies.displays.get(name, Display()),
-        ),
-        admission=Admission(dependencies.terms),
-        heartbeat=Heartbeat(clock),
-        lease=NodeLease(clock, lease_s=store.nodes.lease_s),
-        trim=trim,
-        windows=Windows(clock=clock, dropped=trim.stir),
-        lost=LostAgents(start, bus),
+        feed=feed,
     )
 
 

@@ -34,7 +34,7 @@ class NodeShell:
             self._tool = ShellTool(settings, self._children, self.jobs)
         return self._tool
 
-    def tool_in(self, folders: tuple[Path, ...], section: ShellSection) -> ShellTool:
+    def tool_in(self, section: ShellSection, folders: tuple[Path, ...]) -> ShellTool:
         """Return a tool for these settings that works in other folders. It shares the jobs."""
         settings = msgspec.structs.replace(_settings(section), roots=folders)
         return ShellTool(settings, self._children, self.jobs)

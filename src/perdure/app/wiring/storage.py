@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit, urlunsplit
 from perdure.app.config.environment import DATABASE
 from perdure.app.config.loading import FILE_NAME, Config
 from perdure.app.config.network import ca_path
-from perdure.app.wiring.limits import quota_of
+from perdure.app.wiring.budgets import quota_of
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.entropy import Entropy
 from perdure.store.drivers.driver import Driver

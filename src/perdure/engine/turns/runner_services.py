@@ -12,6 +12,7 @@ from perdure.engine.foundation.leases import NodeLease
 from perdure.engine.foundation.memory_trim import MemoryTrim
 from perdure.engine.foundation.supervisor import Start
 from perdure.engine.models.budget import Budgets
+from perdure.engine.models.lost_agents import LostAgents
 from perdure.engine.models.prompts import Prompts
 from perdure.engine.models.reaching import Reaching
 from perdure.engine.models.roster import Roster
@@ -20,7 +21,6 @@ from perdure.engine.people.alarm import Alarm
 from perdure.engine.turns.agent_files import AgentFiles
 from perdure.engine.turns.errands import Afterwards
 from perdure.engine.turns.flusher import Flusher
-from perdure.engine.turns.tools.lost_agents import LostAgents
 from perdure.engine.watching.feed import Feed
 from perdure.ports.records.history import Conversations
 from perdure.ports.system.clock import Clock

@@ -81,7 +81,7 @@ class _Arguments(ToolArguments, frozen=True, kw_only=True):
     ] = 0.0
 
 
-def kind_of(action: Action) -> CallTraits:
+def traits_of_command(action: Action) -> CallTraits:
     """Return the traits of a kind of call, without its command."""
     is_run = action == "run"
     return CallTraits(
@@ -122,7 +122,7 @@ class ShellTool:
 
     def traits(self, arguments: str) -> CallTraits:
         asked = self._asked(arguments)
-        kind = kind_of(asked.action)
+        kind = traits_of_command(asked.action)
         if asked.action != "run":
             return kind
         command = self._command(asked)
@@ -131,7 +131,9 @@ class ShellTool:
     def kinds(self) -> Sequence[CallTraits]:
         trouble = self._runs.last_trouble
         return tuple(
-            msgspec.structs.replace(kind_of(action), problem=trouble if action == "run" else "")
+            msgspec.structs.replace(
+                traits_of_command(action), problem=trouble if action == "run" else ""
+            )
             for action in get_args(Action)
         )
 

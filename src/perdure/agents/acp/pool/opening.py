@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from perdure.agents.acp.pool.process import AgentProcess
 from perdure.agents.acp.pool.seam import SessionTimes
 from perdure.agents.acp.pool.session import ProcessSession
-from perdure.agents.acp.translation.states import first_state
+from perdure.agents.acp.states import first_state
 from perdure.domain.errors import NotFound, Permanent, Rejected, Transient
 from perdure.domain.journal.model.agent_state import UNTOLD
 from perdure.ports.agents.bridge import BridgeAddress

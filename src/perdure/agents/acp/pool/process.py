@@ -21,8 +21,8 @@ from perdure.agents.acp.pool.counts import PoolCounts
 from perdure.agents.acp.pool.session import GoingPrompt, ProcessSession
 from perdure.agents.acp.pool.settings import PoolSettings
 from perdure.agents.acp.pool.tasks import PoolTasks
-from perdure.agents.acp.pool.transport import ChildTransport
-from perdure.agents.acp.translation.states import state_after
+from perdure.agents.acp.states import state_after
+from perdure.agents.acp.transport import ChildTransport
 from perdure.domain.errors import PerdureError, Transient
 from perdure.domain.journal.model.agent_state import UNTOLD, AgentState
 from perdure.ports.agents.client import ClientOffers
@@ -32,7 +32,7 @@ from perdure.ports.system.clock import Clock
 from perdure.ports.system.time_limits import Timer, running_time, time_limit
 
 if TYPE_CHECKING:
-    from perdure.agents.acp.pool.seam import Update
+    from perdure.agents.acp.states import StateUpdate
 
 T = TypeVar("T")
 # How long the end of a process may take to be told after its output has ended.
@@ -347,23 +347,22 @@ class AgentProcess:
             names = [each.name for each in update.available_commands[:_LISTED_MAX]]
             self.commands = tuple(names)
         session = self.sessions.get(told.session_id)
-        if session is not None:
+        if isinstance(update, schema.CurrentModeUpdate | schema.AvailableCommandsUpdate):
             # Most agents tell it between the opening of a session and its first prompt.
-            session.state = state_after(session.state, update)
-        elif self.opening:
-            self._hear_early(told.session_id, update)
+            if session is not None:
+                session.state = state_after(session.state, update)
+            elif self.opening:
+                self._hear_early(told.session_id, update)
         if session is None or session.going is None:
             self.counts.lost_updates += 1
         else:
             session.going.hear(update, size)
 
-    def _hear_early(self, identity: str, update: "Update") -> None:
+    def _hear_early(self, identity: str, update: "StateUpdate") -> None:
         """Keep what is told of a session that is just being opened."""
-        known = self.early.get(identity, UNTOLD)
-        if (state := state_after(known, update)) != known:
-            if len(self.early) >= _EARLY_MAX:
-                self.early.clear()
-            self.early[identity] = state
+        if len(self.early) >= _EARLY_MAX:
+            self.early.clear()
+        self.early[identity] = state_after(self.early.get(identity, UNTOLD), update)
 
     def _asked(self, identity: str) -> ProcessSession | None:
         """Return the session by which the agent asks its client for something."""

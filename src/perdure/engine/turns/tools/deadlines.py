@@ -6,7 +6,7 @@ from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.journal.events import Recorded
 from perdure.engine.foundation.timed_waits import ClockWatch, happens_within
 from perdure.engine.foundation.wakes import Bus
-from perdure.engine.turns.tools.lost_agents import LostAgents
+from perdure.engine.models.lost_agents import LostAgents
 from perdure.engine.watching.feed import Feed
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.questions import Questions

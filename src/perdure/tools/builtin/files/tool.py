@@ -89,7 +89,7 @@ class _Arguments(ToolArguments, frozen=True, kw_only=True):
     ] = 0
 
 
-def kind_of(action: Action) -> CallTraits:
+def traits_of_file_call(action: Action) -> CallTraits:
     """Return the traits of a kind of call, without its path."""
     return CallTraits(
         names=(NAME, f"{NAME}.{action}"),
@@ -124,11 +124,11 @@ class FilesTool:
     def traits(self, arguments: str) -> CallTraits:
         asked, path = self._asked(arguments)
         return msgspec.structs.replace(
-            kind_of(asked.action), paths=(path.absolute, path.below), folder=path.root
+            traits_of_file_call(asked.action), paths=(path.absolute, path.below), folder=path.root
         )
 
     def kinds(self) -> Sequence[CallTraits]:
-        return tuple(kind_of(action) for action in get_args(Action))
+        return tuple(traits_of_file_call(action) for action in get_args(Action))
 
     async def outlook(self, call: ToolCall, caller: ToolCaller) -> Outlook:
         asked, path = self._asked(call.arguments)

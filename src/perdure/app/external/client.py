@@ -4,21 +4,21 @@ They are offered only where the agent may use the gateway's own tools for the sa
 `shell` are among its tools, its configuration gives it folders, and no rule denies them altogether.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from perdure.app.config.values import FILES, SHELL, AcpAgent, ToolsConfig
+from perdure.app.config.tool_values import FILES, SHELL
+from perdure.app.config.values import AcpAgent
 from perdure.app.external.agents import roots_of
-from perdure.app.wiring.shell import NodeShell
 from perdure.domain.tools.policy import Do, ToolPolicy, default_for
 from perdure.domain.tools.traits import CallTraits
 from perdure.ports.agents.client import ClientCalls, ClientOffers
 from perdure.tools.builtin.files.bounds import FilesBounds
-from perdure.tools.builtin.files.tool import kind_of as kind_of_file_call
+from perdure.tools.builtin.files.tool import traits_of_file_call
 from perdure.tools.client.files import AgentFilesTool
 from perdure.tools.client.shell import AgentShellTool
-from perdure.tools.shell.tool import ShellTool
-from perdure.tools.shell.tool import kind_of as kind_of_command
+from perdure.tools.shell.jobs import ShellJobs
+from perdure.tools.shell.tool import ShellTool, traits_of_command
 from perdure.tools.tool import Tool
 from perdure.tools.workroom import Workroom
 
@@ -28,31 +28,28 @@ def client_offers(config: AcpAgent, policy: ToolPolicy) -> ClientOffers:
     has_roots = bool(roots_of(config))
     has_files, has_shell = has_roots and FILES in config.tools, has_roots and SHELL in config.tools
     return ClientOffers(
-        reads=has_files and _is_possible(kind_of_file_call("read"), policy),
-        writes=has_files and _is_possible(kind_of_file_call("write"), policy),
-        terminals=has_shell and _is_possible(kind_of_command("run"), policy),
+        reads=has_files and _is_possible(traits_of_file_call("read"), policy),
+        writes=has_files and _is_possible(traits_of_file_call("write"), policy),
+        terminals=has_shell and _is_possible(traits_of_command("run"), policy),
     )
 
 
 def client_tools(
     config: AcpAgent,
-    settings: ToolsConfig,
     offers: ClientOffers,
     calls: ClientCalls,
     *,
     work: Workroom,
-    shell: NodeShell,
+    make_shell: Callable[[tuple[Path, ...]], ShellTool],
+    jobs: ShellJobs,
 ) -> Iterator[Tool]:
-    """Yield the hidden tools that serve what an agent is offered."""
+    """Yield the hidden tools that serve what an agent is offered. `make_shell` makes the tool
+    `shell` for some folders."""
     roots = roots_of(config)
     if offers.reads or offers.writes:
         yield AgentFilesTool(roots, calls, bounds=FilesBounds(), work=work)
     if offers.terminals:
-
-        def make(folders: tuple[Path, ...]) -> ShellTool:
-            return shell.tool_in(folders, settings.shell)
-
-        yield AgentShellTool(roots, calls, make=make, jobs=shell.jobs)
+        yield AgentShellTool(roots, calls, make=make_shell, jobs=jobs)
 
 
 def _is_possible(kind: CallTraits, policy: ToolPolicy) -> bool:

@@ -11,19 +11,17 @@ from perdure.domain.text import storable, without_disguise
 if TYPE_CHECKING:
     from acp import schema
 
-    from perdure.agents.acp.pool.seam import Update
+    StateUpdate = schema.CurrentModeUpdate | schema.AvailableCommandsUpdate
 
 _NAME_MAX: Final = 100
 
 
-def state_after(state: AgentState, update: "Update") -> AgentState:
-    """Return what is known of a session after an update. Most say nothing of it."""
+def state_after(state: AgentState, update: "StateUpdate") -> AgentState:
+    """Return what is known of a session after an update that tells of it."""
     if update.session_update == "current_mode_update":
         return msgspec.structs.replace(state, mode=_line(update.current_mode_id))
-    if update.session_update == "available_commands_update":
-        names = [_line(each.name) for each in update.available_commands[:COMMANDS_MAX]]
-        return msgspec.structs.replace(state, commands=tuple(filter(None, names)))
-    return state
+    names = [_line(each.name) for each in update.available_commands[:COMMANDS_MAX]]
+    return msgspec.structs.replace(state, commands=tuple(filter(None, names)))
 
 
 def first_state(modes: "schema.SessionModeState | None", state: AgentState) -> AgentState:
