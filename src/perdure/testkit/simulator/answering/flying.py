@@ -33,10 +33,11 @@ KNOWN: Final = "known"
 
 
 class FlyingAgent:
-    """Answers `tool NAME` in one flight: it uses a tool of its own, calls NAME, and goes on with
-    what that returned. It lives in one process of the gateway. `lose N` loses the agent N times in
-    the middle of its answer, and `lose N beside` loses it with the answers of others. `tool NAME
-    dying` loses it while people are asked. How each run began is added to the world's `flown`."""
+    """Answers `tool NAME {json}` in one flight: it uses a tool of its own, calls NAME, and goes on
+    with what that returned. It lives in one process of the gateway. `lose N` loses the agent N
+    times in the middle of its answer, and `lose N beside` loses it with the answers of others.
+    `tool NAME dying` loses it while people are asked. How each run began is added to the world's
+    `flown`."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -55,7 +56,7 @@ class FlyingAgent:
         self._world.flown.append(await self._how(work, is_in_flight, bool(results)))
         text = _asked(request)
         if text.startswith("tool ") and not results:
-            for event in _beginning(text.split()[1]):
+            for event in _beginning(*text.removesuffix(" dying").split(maxsplit=2)[1:]):
                 if isinstance(event, Stopped):
                     self._in_flight.add(work.turn)
                     if text.endswith(" dying"):
@@ -117,7 +118,7 @@ def _asked(request: ModelRequest) -> str:
     return next(texts, "")
 
 
-def _beginning(tool: str) -> list[AgentEvent]:
+def _beginning(tool: str, arguments: str = "{}") -> list[AgentEvent]:
     """Return what comes before the answer waits for a tool."""
     return [
         AgentPlan(items=(TodoItem(text="look"),)),
@@ -125,7 +126,7 @@ def _beginning(tool: str) -> list[AgentEvent]:
         AgentBegan(id="own", name="search"),
         AgentActed(id="own", name="search", arguments="{}", text="found"),
         AgentText("And ask. "),
-        AgentCall(id="ours", name=tool, arguments="{}"),
+        AgentCall(id="ours", name=tool, arguments=arguments),
         AgentTimed(timings=Timings(transport="pool")),
         Stopped(reason=StopReason.TOOL_CALLS),
     ]
