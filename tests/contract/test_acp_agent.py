@@ -503,6 +503,51 @@ async def test_a_stop_frees_the_agent_and_its_calls(rig: Rig) -> None:
     assert len(agent_processes(agent)) == 1
 
 
+async def beside(rig: Rig, agent: AcpAgent, words: str) -> tuple[Conversation, Stopped]:
+    """Stop a turn that waits for a person while another conversation holds, and return how that
+    one ended."""
+    ada, bob = Conversation(agent), Conversation(agent, "ses_two")
+    go = rig.home / "go"
+    assert (await ada.ask("[[ASK rm x]]")).reason is StopReason.TOOL_CALLS
+    async with asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(bob.ask(f"[[HOLD {go}]]{words}"))
+        await rig.until(lambda: rig.ran("hold"))
+        agent.let_go(ada.turn)
+        await rig.until(lambda: rig.ran("session/cancel"))
+        go.touch()
+    # Whatever became of the other one, the conversation that was stopped goes on.
+    gone_on = await ada.results(("stopped", True), words="[[SAY again]]")
+    assert (gone_on.reason, ada.text) == (StopReason.STOP, "again")
+    return bob, asking.result()
+
+
+@pytest.mark.parametrize(
+    "mischief", ["cancelled_as_end", "cancelled_as_error", "keeps_cancel", "waits_for_answer"]
+)
+async def test_a_stop_costs_no_other_prompt_however_it_is_answered(rig: Rig, mischief: str) -> None:
+    bob, stopped = await beside(rig, rig.agent(mischief), "[[SAY whole]]")
+    assert (stopped.reason, bob.text) == (StopReason.STOP, "whole")
+
+
+async def test_an_agent_that_cancels_everybody_says_so_to_the_others(rig: Rig) -> None:
+    agent = rig.agent("cancels_all")
+    bob, stopped = await beside(rig, agent, "[[SAY whole]]")
+    assert stopped.reason is StopReason.PROVIDER_CUT
+    assert "has cancelled the answer by itself" in stopped.detail
+    bob.settle()
+    await bob.ask("[[SAY again]]")
+    assert bob.text.endswith("again")
+
+
+async def test_an_agent_that_dies_of_a_stop_is_started_again_for_the_others(rig: Rig) -> None:
+    agent = rig.agent("dies_when_cancelled", once=rig.home / "died")
+    bob, stopped = await beside(rig, agent, "[[SAY whole]]")
+    assert stopped.interruption in (Interruption.AGENT_LOST, Interruption.AGENT_LOST_BESIDE)
+    await bob._run()
+    assert bob.text == "whole"
+    assert len(rig.ran("start")) == 2
+
+
 MID_PROMPT = ["dies_mid_prompt", "exits_mid_prompt", "closes_output", "dies_after_words"]
 
 

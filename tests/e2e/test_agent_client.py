@@ -346,7 +346,7 @@ async def test_only_what_is_allowed_is_offered(
             failed = await desk.told(
                 f'[[REQ fs/read_text_file {{"path": "{root}/x"}}]]', name.replace(" ", "-")
             )
-            assert ("does not offer" in failed) is not offered[0]
+            assert ("Perdure offers no files" in failed) is not offered[0]
 
 
 async def test_the_requests_of_two_people_stay_apart(desk: Desk) -> None:

@@ -13,6 +13,7 @@ SSE_FRAGMENTS: Final = "tests/property/test_sse_fragments.py"
 THOUGHTS: Final = "tests/property/test_thoughts.py"
 ACP_AGENT: Final = "tests/contract/test_acp_agent.py"
 PROGRAMS: Final = "tests/unit/test_agent_programs.py"
+AGENT_CLIENT: Final = "tests/e2e/test_agent_client.py"
 ACP_POOL: Final = "tests/contract/test_acp_pool.py"
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -327,5 +328,15 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         killed_by=(
             f"{PROGRAMS}::test_people_share_processes_only_of_an_agent_without_tools_of_its_own",
         ),
+    ),
+    Mutant(
+        name="terminal_outlives_its_answer",
+        promise="P18",
+        bug="A command that an agent has begun in a terminal goes on after its answer.",
+        file="agents/acp/pool/desk.py",
+        symbol="ClientDesk.void",
+        old="terminal.forget()",
+        new="terminal.told()",
+        killed_by=(f"{AGENT_CLIENT}::test_a_terminal_that_is_never_released_ends_with_the_answer",),
     ),
 )

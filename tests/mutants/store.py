@@ -1214,4 +1214,15 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         new="    if not errand.is_errand:",
         killed_by=(f"{SENT_ON}::test_no_instant_loses_or_repeats_an_answer_that_is_sent_on[die]",),
     ),
+        name="question_outlives_its_agent",
+        promise="P16",
+        bug="The questions of an agent that was lost stay open, and a yes reaches nobody.",
+        file="store/operations/turns/waiting.py",
+        symbol="void",
+        old="found.attempts != attempt",
+        new="found.attempts == attempt",
+        killed_by=(
+            f"{STORE_QUESTIONS}::test_the_questions_of_a_lost_agent_are_void_together[sqlite]",
+        ),
+    ),
 )

@@ -155,4 +155,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         new="if name",
         killed_by=(f"{CHILDREN}::test_a_program_gets_the_short_list_and_what_is_configured",),
     ),
+    Mutant(
+        name="client_writes_what_it_must_ask_for",
+        promise="P16",
+        bug="What an agent writes through the gateway counts as reading, and nobody is asked.",
+        file="tools/client/files.py",
+        symbol="AgentFilesTool.traits",
+        old="return tool.traits(inner)",
+        new='return tool.traits(inner.replace("write", "read", 1))',
+        killed_by=("tests/e2e/test_agent_client.py::test_people_are_asked_before_an_agent_writes",),
+    ),
 )

@@ -23,9 +23,13 @@ from perdure.tools.tool import Tool
 from perdure.tools.workroom import Workroom
 
 
-def client_offers(config: AcpAgent, policy: ToolPolicy) -> ClientOffers:
-    """Return what an agent is told that it can ask its client for."""
-    has_roots = bool(roots_of(config))
+def client_offers(config: AcpAgent, policy: ToolPolicy, *, home: Path) -> ClientOffers:
+    """Return what an agent is told that it can ask its client for. Folders that hold the gateway's
+    home are none of these."""
+    roots = roots_of(config)
+    has_roots = bool(roots) and not any(
+        home.resolve().is_relative_to(root.resolve()) for root in roots
+    )
     has_files, has_shell = has_roots and FILES in config.tools, has_roots and SHELL in config.tools
     return ClientOffers(
         reads=has_files and _is_possible(traits_of_file_call("read"), policy),

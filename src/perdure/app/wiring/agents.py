@@ -201,7 +201,7 @@ class BackendMaker:
         self._shell = self._shell or NodeShell(self.children)
         asked = client_tools(
             config,
-            client_offers(config, policy),
+            client_offers(config, policy, home=self._home),
             self._external.calls(name),
             work=self._workroom,
             make_shell=partial(self._shell.tool_in, settings.shell),
@@ -228,7 +228,7 @@ class BackendMaker:
                     )
                 from perdure.app.external.client import client_offers  # noqa: PLC0415
 
-                offers = client_offers(config, policy)
+                offers = client_offers(config, policy, home=self._home)
                 return self._external.agent(name, config, offers), "acp"
 
 

@@ -13,6 +13,9 @@ from perdure.ports.agents.client import AGENT_FILES, AGENT_SHELL, ClientOffers, 
 
 _UNKNOWN: Final = -32602
 _NOT_OFFERED: Final = -32601
+_NOTHING_OF_THIS: Final = (
+    "Perdure offers no files and no terminals to this agent, or not in this way"
+)
 
 
 class ProcessClient:
@@ -141,7 +144,7 @@ class ProcessClient:
         """Return the session of a request. Raises `RequestError` if nothing is offered, or if it is
         not in the middle of an answer."""
         if not is_offered:
-            raise RequestError(_NOT_OFFERED, "Perdure does not offer this to this agent")
+            raise RequestError(_NOT_OFFERED, _NOTHING_OF_THIS)
         session = self._find(identity)
         if session is None or not session.is_answering:
             raise RequestError(
