@@ -1,5 +1,6 @@
-"""Checks which people share the processes of an external agent."""
+"""Checks which people share the processes of an external agent, and what it may do by itself."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,17 @@ def test_what_is_configured_about_sharing_counts(share: bool, has_own_tools: boo
         share=share,
     )
     assert program.is_shared is share
+
+
+def test_opencode_is_denied_each_of_its_own_tools_and_asks_for_others() -> None:
+    mild = AgentProgram(agent="main", base=Path("/nowhere"), preset=PRESETS["opencode"])
+    able = AgentProgram(
+        agent="main", base=Path("/nowhere"), preset=PRESETS["opencode"], has_own_tools=True
+    )
+    told = json.loads(mild.environment(Path("/nowhere"))["OPENCODE_PERMISSION"])
+    # The last word about a tool counts, and a tool of the gateway has none but the first.
+    assert next(iter(told.items())) == ("*", "ask")
+    assert {told[name] for name in ("bash", "edit", "read", "write", "webfetch", "task")} == {
+        "deny"
+    }
+    assert json.loads(able.environment(Path("/nowhere"))["OPENCODE_PERMISSION"]) == {"*": "ask"}

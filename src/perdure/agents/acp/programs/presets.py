@@ -55,6 +55,9 @@ _GEMINI_SETTINGS: Final[Mapping[str, Any]] = {
     "security": {"folderTrust": {"enabled": False}},
 }
 _QWEN_TOOLS: Final = (
+    *("cron_create", "cron_delete", "cron_list", "enter_plan_mode", "enter_worktree"),
+    *("exit_worktree", "list_agents", "loop_wakeup", "record_artifact", "report_findings"),
+    *("send_message", "task_stop", "update_goal", "get_goal", "ask_user_question"),
     *("edit", "exit_plan_mode", "glob", "grep_search", "list_directory", "ls", "lsp", "read_file"),
     *("read_many_files", "run_shell_command", "save_memory", "skill", "task", "todo_write"),
     *("web_fetch", "web_search", "write_file"),
@@ -130,6 +133,11 @@ CODEX: Final = Preset(
         *("-c", 'web_search="disabled"'),
     ),
 )
+_OPENCODE_TOOLS: Final = (
+    *("bash", "codesearch", "edit", "external_directory", "glob", "grep", "list", "lsp", "patch"),
+    *("question", "read", "skill", "task", "todoread", "todowrite", "webfetch", "websearch"),
+    "write",
+)
 OPENCODE: Final = Preset(
     name="opencode",
     command=("opencode", "acp"),
@@ -148,19 +156,10 @@ OPENCODE: Final = Preset(
     may_lose_tools=True,
     env_without_tools={
         "OPENCODE_CONFIG_CONTENT": json.dumps(
-            {
-                "autoupdate": False,
-                "share": "disabled",
-                "snapshot": False,
-                "tools": dict.fromkeys(
-                    (
-                        *("bash", "edit", "glob", "grep", "list", "lsp", "patch", "read", "skill"),
-                        *("task", "todoread", "todowrite", "webfetch", "websearch", "write"),
-                    ),
-                    False,
-                ),
-            }
-        )
+            {"autoupdate": False, "share": "disabled", "snapshot": False}
+        ),
+        # A tool that is denied is not told to the model. The last word about a tool counts.
+        "OPENCODE_PERMISSION": json.dumps({"*": "ask", **dict.fromkeys(_OPENCODE_TOOLS, "deny")}),
     },
 )
 QWEN: Final = Preset(
