@@ -67,4 +67,9 @@ async def test_what_is_the_same_for_a_process_keeps_it(external: ExternalAgents)
 
 async def test_what_is_offered_to_a_process_makes_another_pool(external: ExternalAgents) -> None:
     first = external.agent("main", SECTION, NO_OFFERS)
+    calls = external.calls("main")
+    assert external.agent("main", SECTION, NO_OFFERS) is first
+    assert external.calls("main") is calls
     assert external.agent("main", SECTION, ClientOffers(reads=True)) is not first
+    # What the old one ends with its answers is nothing to the new one.
+    assert external.calls("main") is not calls

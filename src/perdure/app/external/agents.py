@@ -43,8 +43,10 @@ class ExternalAgents:
         self.pools: dict[str, ProcessPool] = {}
 
     def calls(self, name: str) -> ClientCalls:
-        """Return where the hidden tools of an agent hand over what it has asked its client for."""
-        return self._calls.setdefault(name, ClientCalls())
+        """Return where the hidden tools of an agent hand over what it has asked its client for. An
+        agent that takes the place of another has a place of its own: the old one may still be in
+        the middle of answers, and ends what is left of them when it is closed."""
+        return self._calls[name]
 
     def agent(self, name: str, section: values.AcpAgent, offers: ClientOffers) -> AcpAgent:
         """Return the agent of this configuration: the one that is there already if what it depends
@@ -62,13 +64,14 @@ class ExternalAgents:
         )
         cwd = str(Path(section.cwd).expanduser()) if section.cwd else ""
         terms = AcpTerms(name=name, cwd=cwd, silence_s=section.silence_timeout_s)
+        calls = self._calls[name] = ClientCalls()
         agent = AcpAgent(
             terms,
             pool=pool,
             bridge=self._bridge,
             clock=self._clock,
             notes=base / "told",
-            calls=self.calls(name),
+            calls=calls,
         )
         self._agents[name] = (section, offers, agent)
         self.pools[name] = pool

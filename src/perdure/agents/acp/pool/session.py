@@ -180,6 +180,11 @@ class ProcessSession:
         if not self.is_answering:
             self.desk.release(terminal.name)
 
+    async def end_terminals(self) -> None:
+        """End all terminals of a prompt that is over, and wait until they have ended."""
+        await self.desk.end()
+        self._limits.clear()
+
     def terminal_output(self, name: str) -> TerminalOutput:
         """Return the output of a terminal. Raises `RequestError`."""
         return self.desk.terminal(name).output(self._limits.get(name))
@@ -345,7 +350,7 @@ class GoingPrompt(AsyncIterator[Heard]):
             if isinstance(end, PromptEnded) and not self._has_words:
                 await self._wait_for_late_words()
             # Before the end is told: what came of the terminals is a part of the answer.
-            await session.desk.end()
+            await session.end_terminals()
         finally:
             # Also if this task is cancelled, because somebody listens.
             session.desk.void()
