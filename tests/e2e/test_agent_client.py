@@ -369,3 +369,48 @@ async def test_the_requests_of_two_people_stay_apart(desk: Desk) -> None:
         assert f"canary-{name}" in said
         seen = f"{said} {await desk.calls(name)}"
         assert not any(f"canary-{each}" in seen or f"of {each}" in seen for each in others)
+
+
+async def test_commands_run_in_the_sandbox_and_in_the_folder_of_the_conversation(
+    gateway_factory: StartGateway, new_peer: NewPeer, tmp_path: Path
+) -> None:
+    mischief = Mischief(calls=tmp_path / "calls")
+    root = tmp_path / "root"
+    root.mkdir()
+    toml = f"""
+[agents.main]
+kind = "acp"
+command = {json.dumps(new_peer.hostile_acp().command(mischief))}
+tools = ["files", "shell"]
+roots = [{json.dumps(str(root))}]
+sandbox = "off"
+pool = {{ prewarm = false }}
+rules = [{{ tool = "shell.run", do = "allow" }}, {{ tool = "files.write", do = "allow" }}]
+[tools.files]
+roots = [{json.dumps(str(root))}]
+[tools.shell]
+roots = [{json.dumps(str(root))}]
+"""
+    async with aiohttp.ClientSession() as session:
+        gateway = await gateway_factory(toml=toml)
+        desk = Desk(Client(gateway, session), mischief, root)
+
+        async def run(command: str, *args: str) -> dict[str, Any]:
+            """Return what a command has written and how it ended."""
+            created = json.dumps({"command": command, "args": args, "cwd": "$C"})
+            told = await desk.told(
+                f"[[REQ terminal/create {created}]]"
+                '[[REQ terminal/wait_for_exit {"terminalId": "$T"}]]'
+                '[[REQ terminal/output {"terminalId": "$T"}]]'
+            )
+            return dict(json.loads(told.rpartition("REQ<")[2].removesuffix(">")))
+
+        assert await desk.request("fs/write_text_file", path="$C/mine", content="words") == {}
+        found = await run("cat", "mine")
+        assert (found["output"], found["exitStatus"]) == ("words", {"exitCode": 0})
+        token = gateway.home / "token"
+        found = await run("cat", str(token))
+        assert found["exitStatus"] == {"exitCode": 1}
+        assert token.read_text().strip() not in found["output"]
+        failed = await desk.request("fs/read_text_file", path=str(token))
+        assert "outside of the folders" in failed["message"]
