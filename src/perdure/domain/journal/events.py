@@ -299,11 +299,9 @@ class TurnMoved(Event, frozen=True, kw_only=True):
 
 class TurnSettled(Event, frozen=True, kw_only=True):
     """Records that a turn ended. `prefix_break` says why the request did not begin with the bytes
-    of the one before it, and is empty if it did. `cost` is in millionths of the currency that
-    prices are given in. `reach` says what it took to get an answer from an agent. `agent_session`
-    is the session of its own in which the agent holds everything up to here, if it keeps one, and
-    `timings` are where its time went. `agent_state` is what it has told of that session, if it is
-    new."""
+    of the one before it, and is empty if it did. `cost` is in millionths of the prices' currency,
+    and `reach` what it took to get an answer. `agent_session` is the agent's own session, if it
+    keeps one; `agent_state` is what it has newly told of it, `timings` where its time went."""
 
     turn: TurnId
     outcome: Outcome
