@@ -1214,6 +1214,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         new="    if not errand.is_errand:",
         killed_by=(f"{SENT_ON}::test_no_instant_loses_or_repeats_an_answer_that_is_sent_on[die]",),
     ),
+    Mutant(
         name="question_outlives_its_agent",
         promise="P16",
         bug="The questions of an agent that was lost stay open, and a yes reaches nobody.",
