@@ -1144,7 +1144,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         bug="The last suspect whose attempt is ended seems to have been on trial alone.",
         file="store/operations/turns/recovery.py",
         symbol="reap",
-        old="orphans += [each.orphan for each in trial if each.turn not in found]",
+        old="orphans += [_Orphan(*each[:3]) for each in trial if each.turn not in found]",
         new="pass",
         killed_by=(f"{CULPRITS_FOUND}::test_those_on_trial_together_are_judged_together[13]",),
     ),

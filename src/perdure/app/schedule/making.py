@@ -16,6 +16,7 @@ from perdure.domain.schedule.boot import BOOT_BYTES_MAX, BOOT_FILE, BootFile, bo
 from perdure.domain.schedule.checklist import CHECKLIST_MAX
 from perdure.domain.schedule.jobs import ScheduleTerms
 from perdure.engine.foundation.wakes import Bus
+from perdure.engine.node.life import BackgroundTask
 from perdure.engine.schedule.boot import BootRun
 from perdure.engine.schedule.pump import SchedulePump
 from perdure.engine.turns.runner_services import Limits
@@ -104,6 +105,11 @@ class JobPumps(NamedTuple):
 
     pump: SchedulePump
     boot: BootRun
+
+    @property
+    def tasks(self) -> Mapping[str, BackgroundTask]:
+        """Return what runs in the background, by name."""
+        return {"schedule": self.pump, "boot": self.boot}
 
 
 def job_pumps(  # noqa: PLR0913 - what jobs need around them

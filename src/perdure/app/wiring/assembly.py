@@ -157,12 +157,7 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         outbox=outbox,
         previews=previews,
         fetching=fetching,
-        background={
-            "schedule": jobs.pump,
-            "boot": jobs.boot,
-            "hooks": hooks,
-            "deadlines": deadlines,
-        },
+        background={**jobs.tasks, "hooks": hooks, "deadlines": deadlines},
     )
     return NodeParts(
         wakes=common.bus,

@@ -33,12 +33,12 @@ from typing import Final, Protocol
 from perdure.domain.journal.model.reach import Missed, Reach
 from perdure.domain.outcomes import StopReason
 from perdure.domain.turn.stream import AgentEvent, AgentSpent, Stopped
-from perdure.engine.models.account_limit import AccountLimit
 from perdure.engine.models.places import AgentPlaces, Visitor
-from perdure.engine.models.recent_calls import SentCall
-from perdure.engine.models.resting import TOO_MANY, AgentRest
 from perdure.engine.models.roster import Backend
-from perdure.engine.models.waiting_line import WaitingLine
+from perdure.engine.models.waiting.account_limit import AccountLimit
+from perdure.engine.models.waiting.recent_calls import SentCall
+from perdure.engine.models.waiting.resting import TOO_MANY, AgentRest
+from perdure.engine.models.waiting.waiting_line import WaitingLine
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.agent import Agent
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from perdure.domain.outcomes import StopReason
 from perdure.domain.turn.stream import Stopped
-from perdure.engine.models.waiting_line import WaitingLine
+from perdure.engine.models.waiting.waiting_line import WaitingLine
 from perdure.ports.system.clock import Clock
 
 TOO_MANY: Final = 429

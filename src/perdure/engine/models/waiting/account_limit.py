@@ -15,8 +15,8 @@ import math
 from typing import Final
 
 from perdure.domain.turn.stream import Stopped
-from perdure.engine.models.recent_calls import RecentCalls, SentCall
-from perdure.engine.models.waiting_line import WaitingLine
+from perdure.engine.models.waiting.recent_calls import RecentCalls, SentCall
+from perdure.engine.models.waiting.waiting_line import WaitingLine
 from perdure.ports.system.clock import Clock
 
 # The waits after refusals that name none double from the first to the longest.

@@ -1,0 +1,1 @@
+"""Decides how long calls wait for agents that are away, and for accounts that take no more."""
