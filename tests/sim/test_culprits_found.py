@@ -5,11 +5,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.databases import sqlite_on
 
 from perdure.domain.checking.checker import violations
 from perdure.ports.records.history import Page
 from perdure.ports.turns.turns import Claimed
-from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import GO_ON, Person, admitted, settle
 from perdure.testkit.simulator.system import SeededEntropy, VirtualClock
@@ -34,7 +34,7 @@ class Host:
         self._running: dict[str, tuple[Claimed, float]] = {}
 
     async def open(self) -> Store:
-        driver = SqliteDriver(self._folder / "p.db", synchronous="OFF")
+        driver = sqlite_on(self._folder / "p.db")
         entropy = SeededEntropy(self.deaths)
         self.store = Store(driver, clock=self.clock, entropy=entropy, media=self._folder / "media")
         await self.store.open()
