@@ -27,16 +27,16 @@ BEFORE = "one\ntwo\nthree\n"
 # Draws rows of the page without a gateway.
 DRAWN = """async (news) => {
     const { Transcript } = await import('/static/transcript.js');
-    const { Log, loaded } = await import('/static/log.js');
+    const { Rows, loaded } = await import('/static/log.js');
     await loaded();
     const { rowsOf } = await import('/static/rows.js');
     const transcript = new Transcript();
     transcript.apply('message', { id: 'u', role: 'user', turn: 't', text: 'do it' });
+    const { html, render } = await import('/static/ui.js');
     const root = document.createElement('div');
-    const log = new Log(root, {});
     return news.map(([kind, data]) => {
         transcript.apply(kind, { turn: 't', ...data });
-        log.draw(rowsOf(transcript, []));
+        render(html`<${Rows} rows=${rowsOf(transcript, [])} acts=${{}} />`, root);
         return root.querySelector('.tool, .todo')?.innerText ?? root.textContent;
     });
 }"""
@@ -328,7 +328,7 @@ async def test_a_deadline_closes_what_was_asked(
     async with opened(browser, await gateway_factory(toml=toml)) as chat:
         await chat.sign_in()
         await chat.say(LIST_MEMORY)
-        await expect(card(chat).locator(".time-left")).to_have_text(re.compile("^[12] s left"))
+        await expect(card(chat).locator(".time-left")).to_have_text(re.compile("^[12] sec left"))
         await over(chat, "Nobody answered in time.")
         await chat.answered("nobody answered in time")
         await expect(chat.page.locator(".tool-state")).to_have_text("not run")

@@ -14,14 +14,16 @@ from tests.e2e.test_web_chat import DOT, finished
 # Draws the end of a conversation of so many messages, lets its last answer grow, and reads upwards.
 LONG = """async (count) => {
     const { Transcript } = await import('/static/transcript.js');
-    const { Log } = await import('/static/log.js');
+    const { Rows } = await import('/static/log.js');
+    const { html, render } = await import('/static/ui.js');
     const { rowsOf } = await import('/static/rows.js');
     const { Span, partOf } = await import('/static/span.js');
-    const { ready } = await import('/static/blocks/text.js');
+    const { ready } = await import('/static/prose.js');
     await ready();
     const root = document.createElement('div');
     document.body.append(root);
-    const [transcript, span, log] = [new Transcript(), new Span(), new Log(root, {})];
+    const [transcript, span, acts] = [new Transcript(), new Span(), {}];
+    const show = (rows) => render(html`<${Rows} rows=${rows} acts=${acts} />`, root);
     const messages = Array.from({ length: count }, (_, n) => ({
         id: `m${n}`, role: n % 2 ? 'assistant' : 'user', text: `line ${n}`, at: n,
         turn: `t${n >> 1}`, ...(n % 2 ? { outcome: 'done' } : {}),
@@ -30,7 +32,7 @@ LONG = """async (count) => {
     transcript.apply('message', { id: 'u', role: 'user', turn: 't', text: 'more' });
     transcript.apply('state', { state: 'running', session: 's', head: 't', turn: 't', queued: 0 });
     const part = () => partOf(transcript, span.of(transcript.entries));
-    const draw = () => log.draw(rowsOf(part(), []));
+    const draw = () => show(rowsOf(part(), []));
     draw();
     const seen = new MutationObserver(() => {});
     seen.observe(root, { childList: true, subtree: true, characterData: true, attributes: true });

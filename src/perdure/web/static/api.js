@@ -23,7 +23,7 @@ async function failureOf(response) {
     // A proxy's own error page.
   }
   const { status } = response;
-  return new Failure(error.message ?? `The gateway answered ${status}.`, {
+  return new Failure(error.message ?? t('the_gateway_answered_status', { status }), {
     status,
     code: error.code ?? `http_${status}`,
     retryable: error.retryable ?? (status >= 500 || status === 429),
@@ -45,7 +45,7 @@ export async function request(method, path, { json, body, headers = {}, signal, 
       credentials: 'omit',
     });
   } catch (error) {
-    throw new Failure(t('The gateway cannot be reached.'), { code: error.name });
+    throw new Failure(t('the_gateway_cannot_be_reached'), { code: error.name });
   }
   if (!response.ok) throw await failureOf(response);
   return response;
@@ -56,7 +56,7 @@ async function answer(method, path, options) {
   try {
     return await response.json();
   } catch {
-    throw new Failure(t('The connection ended before the whole answer arrived.'));
+    throw new Failure(t('the_connection_ended_before_the'));
   }
 }
 

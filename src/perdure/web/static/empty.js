@@ -1,36 +1,14 @@
-import { make } from './elements.js';
+// What is shown where nothing was said yet.
+
 import { t } from './language.js';
+import { Marked, html } from './ui.js';
 
-function commandHint() {
-  const hint = make('p');
-  hint.append(
-    'Type ', make('code', '', '/'), ' for commands: ',
-    make('code', '', '/undo'), ' takes back the last message, ',
-    make('code', '', '/new'), ' begins afresh, ',
-    make('code', '', '/resume'), ' goes back to where you were, and ',
-    make('code', '', '/help'), ' lists them all.',
-  );
-  return hint;
-}
-
-export function drawEmpty(element, agents) {
-  const isDemo = agents.length > 0 && agents[0].kind === 'demo';
-  const lines = [
-    make('h2', '', t('Start a conversation')),
-    make('p', '', t('What you write is stored before it is answered, and what you have seen stays: through restarts, crashes and lost connections. Close this page at any time; the answer will be here.')),
-    commandHint(),
-  ];
-  if (isDemo) {
-    const hint = make('p', 'demo');
-    hint.append(
-      make('strong', '', 'This is the offline demo agent.'),
-      ' No model is configured, so it repeats what you say. Try ',
-      make('code', '', 'demo words=80 delay_ms=40'),
-      ' and restart the gateway while it speaks. To connect a model, name it in ',
-      make('code', '', 'perdure.toml'),
-      '.',
-    );
-    lines.push(hint);
-  }
-  element.replaceChildren(...lines);
+export function Empty({ agents }) {
+  const isDemo = agents[0]?.kind === 'demo';
+  return html`<div id="empty" class="empty">
+    <h2>${t('start_a_conversation')}</h2>
+    <p>${t('what_you_write_is_stored')}</p>
+    <p><${Marked} text=${t('type_for_commands_undo_takes')} /></p>
+    ${isDemo ? html`<p class="demo"><${Marked} text=${t('this_is_the_offline_demo')} /></p>` : null}
+  </div>`;
 }

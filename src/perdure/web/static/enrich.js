@@ -1,6 +1,7 @@
 // What a text needs beside markdown: colours in code, formulas, and diagrams. Each comes with a
 // library that is loaded when the first text needs it.
 
+import { t } from './language.js';
 import { loadScript, loadStyle } from './scripts.js';
 
 const HIGHLIGHTER = './vendor/highlight.min.js';
@@ -46,10 +47,11 @@ function diagram(box) {
   const code = box.querySelector('code');
   const frame = document.createElement('iframe');
   frame.setAttribute('sandbox', 'allow-scripts');
-  frame.title = 'Diagram';
+  frame.title = t('diagram');
   frame.className = 'diagram';
   frame.src = new URL('./diagram.html', import.meta.url);
   const hear = ({ source, data }) => {
+    if (!frame.isConnected) removeEventListener('message', hear);
     if (source !== frame.contentWindow) return;
     if (data.isReady) frame.contentWindow.postMessage({ code: code.textContent, isDark: matchMedia('(prefers-color-scheme: dark)').matches }, '*');
     else if (data.height) {

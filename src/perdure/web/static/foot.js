@@ -4,8 +4,8 @@ import * as api from './api.js';
 import { copyText } from './clipboard.js';
 import { entryOf } from './transcript.js';
 import { Icon, html, useState } from './ui.js';
-import { shortCount, timeRows } from './words.js';
-import { t } from './language.js';
+import { shortCount, spanWords, timeRows } from './words.js';
+import { number, t } from './language.js';
 
 const NONE = [];
 const SAID_MS = 1500;
@@ -17,10 +17,10 @@ function Act({ label, icon, action, title = label, ...rest }) {
 function Copy({ text }) {
   const [words, setWords] = useState('');
   const copy = async () => {
-    setWords((await copyText(text)) ? t('Copied') : t('Could not be copied'));
+    setWords((await copyText(text)) ? t('copied') : t('could_not_be_copied'));
     setTimeout(() => setWords(''), SAID_MS);
   };
-  return html`<${Act} label=${t('Copy')} icon=${words === t('Copied') ? 'check' : 'copy'} action=${copy} /><span class="visually-hidden" role="status">${words}</span>`;
+  return html`<${Act} label=${t('copy')} icon=${words === t('copied') ? 'check' : 'copy'} action=${copy} /><span class="visually-hidden" role="status">${words}</span>`;
 }
 
 // The versions of a message or an answer, to leaf through. Nothing is changed by that.
@@ -46,10 +46,10 @@ export function useVersions(entry, versions, role) {
 function Pager({ at, all, turnTo }) {
   const [problem, setProblem] = useState('');
   const go = (step) => turnTo(all[at + step]).then(() => setProblem(''), (failure) => setProblem(failure.message));
-  return html`<span class="pager" role="group" aria-label=${t('Versions')}>
-    <${Act} label=${t('Previous version')} icon="left" action=${() => go(-1)} aria-disabled=${String(at === 0)} disabled=${at === 0} />
+  return html`<span class="pager" role="group" aria-label=${t('versions')}>
+    <${Act} label=${t('previous_version')} icon="left" action=${() => go(-1)} aria-disabled=${String(at === 0)} disabled=${at === 0} />
     <span class="meta" role="status">${at + 1}/${all.length}</span>
-    <${Act} label=${t('Next version')} icon="right" action=${() => go(1)} disabled=${at === all.length - 1} />
+    <${Act} label=${t('next_version')} icon="right" action=${() => go(1)} disabled=${at === all.length - 1} />
     ${problem ? html`<span class="error">${problem}</span>` : null}
   </span>`;
 }
@@ -58,12 +58,12 @@ export function Foot({ entry, acts, pager, isOther, time = null, more = null }) 
   const { turn, text, origin } = entry;
   return html`<div class="foot">
     <${Copy} text=${text} />
-    ${origin || isOther ? null : html`<${Act} label=${t('Regenerate')} icon="again" title=${t('Ask again')} action=${() => acts.again(turn)} />`}
-    ${origin || isOther ? null : html`<${Act} label=${t('Edit')} icon="edit" title=${t('Ask in other words')} action=${() => acts.edit(turn)} />`}
-    <${Act} label=${t('Branch')} icon="branch" title=${t('Go on from here in a new session')} action=${() => acts.branch(turn)} />
-    <${Act} label=${t('Why')} icon="why" title=${t('What happened here')} action=${() => acts.why(turn)} />
+    ${origin || isOther ? null : html`<${Act} label=${t('regenerate')} icon="again" title=${t('ask_again')} action=${() => acts.again(turn)} />`}
+    ${origin || isOther ? null : html`<${Act} label=${t('edit')} icon="edit" title=${t('ask_in_other_words')} action=${() => acts.edit(turn)} />`}
+    <${Act} label=${t('branch')} icon="branch" title=${t('go_on_from_here_in')} action=${() => acts.branch(turn)} />
+    <${Act} label=${t('why')} icon="why" title=${t('what_happened_here')} action=${() => acts.why(turn)} />
     ${pager}
-    ${isOther ? html`<span class="meta">${t('Another version; Branch goes on from it.')}</span>` : null}
+    ${isOther ? html`<span class="meta">${t('another_version_branch_goes_on')}</span>` : null}
     ${time}${more}
   </div>`;
 }
@@ -73,7 +73,7 @@ export function Spent({ usage, timings, agentState }) {
   const steps = [...(timings ? timeRows(timings) : NONE), ...stateRows(agentState)];
   if (!usage && !steps.length) return null;
   const rows = [...steps, ...usageRows(usage)];
-  return html`<details class="times"><summary class="meta">${usage ? `${shortCount(usage.output_tokens ?? 0)} tokens` : t('Where the time went')}</summary>
+  return html`<details class="times"><summary class="meta">${usage ? t('shown_tokens', { count: usage.output_tokens ?? 0, shown: shortCount(usage.output_tokens ?? 0) }) : t('where_the_time_went')}</summary>
     <dl>${rows.map(([name, words]) => html`<dt>${name}</dt><dd>${words}</dd>`)}</dl></details>`;
 }
 
@@ -87,11 +87,11 @@ function usageRows(usage) {
   if (!usage) return NONE;
   const { agent, input_tokens: read = 0, output_tokens: written = 0, cache_read_tokens: cached = 0, cost = 0, took_ms: took = 0 } = usage;
   const rows = [
-    [t('Agent'), agent],
-    ['Read', read && `${read.toLocaleString()} tokens${cached ? `, ${cached.toLocaleString()} of them cached` : ''}`],
-    [t('Written'), written && `${written.toLocaleString()} tokens`],
-    [t('Cost'), cost && (cost / 1e6).toLocaleString(undefined, { maximumFractionDigits: 4 })],
-    [t('Time'), took && `${(took / 1000).toLocaleString(undefined, { maximumFractionDigits: 1 })} s`],
+    [t('agent'), agent],
+    [t('read'), read && (cached ? t('count_tokens_cached_of_them', { count: read, cached }) : t('count_tokens', { count: read }))],
+    [t('written'), written && t('count_tokens', { count: written })],
+    [t('cost'), cost && number(cost / 1e6, { maximumFractionDigits: 4 })],
+    [t('time'), took && spanWords(took)],
   ];
   return rows.filter(([, words]) => words);
 }

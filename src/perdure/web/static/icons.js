@@ -1,4 +1,4 @@
-const SVG = 'http://www.w3.org/2000/svg';
+// The paths of the icons, in a square of 24 points.
 
 export const PATHS = {
   plus: 'M12 5v14M5 12h14',
@@ -27,18 +27,3 @@ export const PATHS = {
   history: 'M4 12a8 8 0 1 0 2.6-5.9M4 4v4h4M12 8v4l3 2',
   alert: 'M12 8v5M12 16.4v.1M12 3.5l9 16H3z',
 };
-
-export function icon(name) {
-  const svg = document.createElementNS(SVG, 'svg');
-  svg.setAttribute('viewBox', '0 0 24 24');
-  svg.setAttribute('aria-hidden', 'true');
-  svg.setAttribute('class', `glyph glyph-${name}`);
-  const path = document.createElementNS(SVG, 'path');
-  path.setAttribute('d', PATHS[name]);
-  svg.append(path);
-  return svg;
-}
-
-export function drawIcons(root) {
-  for (const element of root.querySelectorAll('[data-icon]')) element.prepend(icon(element.dataset.icon));
-}

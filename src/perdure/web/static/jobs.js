@@ -1,33 +1,34 @@
 // Lists what runs on a schedule, with the next and the last runs, on a page of its own.
 
 import { request } from './api.js';
+import { PageQuestion, ask } from './dialogs/question.js';
 import { exact } from './exact.js';
+import { locale, t } from './language.js';
+import { drawnBy, redraw, state } from './state.js';
+import { Button, Icon, html, render, useState } from './ui.js';
 
 const PAGES_MAX = 10;
-const list = document.getElementById('jobs');
-const status = document.getElementById('status');
+const RUNS_MAX = 10;
+const STATES = { active: t('active'), paused: t('paused'), done: t('over') };
+const RUNS = { claimed: t('waits'), queued: t('running'), skipped: t('skipped'), missed: t('missed'), settled: t('run_is_over') };
+const OUTCOMES = { done: t('done'), failed: t('failed'), refused: t('refused'), stopped: t('stopped'), superseded: t('replaced'), interrupted: t('interrupted') };
 
-const make = (name, text = '', ...inside) => {
-  const element = document.createElement(name);
-  element.append(...(text ? [text] : []), ...inside);
-  return element;
-};
+const shown = { jobs: null, problem: '', isSignedOut: false };
+const call = async (method, path, json) => (await request(method, `../api/jobs${path}`, { json })).json();
 
-const ask = async (method, path, json) => (await request(method, `../api/jobs${path}`, { json })).json();
-
-const timeOf = (at, timeZone) => {
+function timeOf(at, timeZone) {
   try {
-    return new Date(at).toLocaleString([], { timeZone, dateStyle: 'medium', timeStyle: 'short' });
+    return new Date(at).toLocaleString(locale, { timeZone, dateStyle: 'medium', timeStyle: 'short' });
   } catch {
-    return new Date(at).toLocaleString(); // a zone that this browser does not know
+    return new Date(at).toLocaleString(locale); // a zone that this browser does not know
   }
-};
+}
 
 async function allJobs() {
   const found = [];
   let cursor = null;
   for (let page = 0; page < PAGES_MAX; page += 1) {
-    const { jobs, next } = await ask('GET', cursor ? `?cursor=${encodeURIComponent(cursor)}` : '');
+    const { jobs, next } = await call('GET', cursor ? `?cursor=${encodeURIComponent(cursor)}` : '');
     found.push(...jobs);
     if (!next) break;
     cursor = next;
@@ -35,65 +36,102 @@ async function allJobs() {
   return found;
 }
 
-function action(words, job, act) {
-  const element = make('button', words);
-  element.type = 'button';
-  element.setAttribute('aria-label', `${words} ${exact(job.name)}`);
-  element.addEventListener('click', async () => {
-    try {
-      await act();
-      await draw();
-    } catch (error) {
-      status.textContent = error.message;
-    }
+// Does something, and reads again what became of it. Says why it could not be done.
+async function attempt(act) {
+  try {
+    await act();
+    Object.assign(shown, { jobs: await allJobs(), problem: '' });
+  } catch (failure) {
+    if (failure.status === undefined) throw failure;
+    Object.assign(shown, { problem: failure.message, isSignedOut: failure.status === 401 });
+  }
+  redraw();
+}
+
+function remove({ id, name }) {
+  ask({
+    id: 'remove',
+    title: t('remove_this_job'),
+    text: t('name_will_not_run_any', { name: exact(name) }),
+    no: t('keep_it'),
+    yes: t('remove'),
+    act: () => attempt(() => call('DELETE', `/${id}`)),
   });
-  return element;
 }
 
-function whenOf(job) {
-  const next = job.next_runs.map((at) => timeOf(at, job.timezone)).join(', ');
-  return next ? `Next: ${next} (${job.timezone})` : `${job.state}${job.why ? `: ${job.why}` : ''}`;
+const outcomeOf = (outcome, run) => OUTCOMES[outcome] ?? RUNS[run] ?? outcome ?? run;
+
+function When({ job }) {
+  const { next_runs: runs, timezone, why } = job;
+  if (runs.length) return html`<dt>${t('next')}</dt><dd>${runs.map((at) => timeOf(at, timezone)).join(' · ')} (${timezone})</dd>`;
+  return why ? html`<dt>${t('why')}</dt><dd>${exact(why)}</dd>` : null;
 }
 
-function lastOf({ last_at, last_state, last_outcome, timezone }) {
-  return last_state ? `Last: ${last_outcome ?? last_state}${last_at ? `, ${timeOf(last_at, timezone)}` : ''}` : 'It has not run yet.';
+function Last({ job: { last_at: at, last_state: run, last_outcome: outcome, timezone } }) {
+  const words = run ? [outcomeOf(outcome, run), at && timeOf(at, timezone)].filter(Boolean).join(', ') : t('it_has_not_run_yet');
+  return html`<dt>${t('last')}</dt><dd>${words}</dd>`;
 }
 
-async function showRuns(job, item) {
-  const { runs } = await ask('GET', `/${job.id}/runs?limit=10`);
-  const lines = runs.map((run) => make('p', `${timeOf(run.due_at, job.timezone)}: ${run.outcome ?? run.state} ${run.reason} ${run.delivery}`));
-  item.append(...(lines.length ? lines : [make('p', 'It has not run yet.')]));
+function Runs({ runs, timezone }) {
+  if (!runs.length) return html`<p>${t('it_has_not_run_yet')}</p>`;
+  return html`<ul class="runs">${runs.map((run) => html`<li key=${run.due_at}>
+    <time>${timeOf(run.due_at, timezone)}</time> ${[outcomeOf(run.outcome, run.state), run.reason, run.delivery].filter(Boolean).join(' · ')}
+  </li>`)}</ul>`;
 }
 
-function itemOf(job) {
-  const path = `/${job.id}`;
-  const isActive = job.state === 'active';
-  const change = action(isActive ? 'Pause' : 'Resume', job, () => ask('PATCH', path, { state: isActive ? 'paused' : 'active' }));
-  const runs = make('button', 'Runs');
-  runs.type = 'button';
-  const item = make(
-    'li', '',
-    make('h2', exact(job.name)),
-    make('p', `${job.schedule} in ${job.conversation}`),
-    make('p', exact(job.prompt)),
-    make('p', whenOf(job)),
-    make('p', lastOf(job)),
-    ...(job.state === 'done' ? [] : [change]),
-    action('Run now', job, () => ask('POST', `${path}/run`)),
-    action('Remove', job, () => ask('DELETE', path)),
-    runs,
-  );
-  runs.addEventListener('click', () => {
-    runs.disabled = true;
-    showRuns(job, item).catch((error) => { status.textContent = error.message; });
-  });
-  return item;
+function Job({ job }) {
+  const [runs, setRuns] = useState(null);
+  const { id, state: standing, schedule, conversation, timezone } = job;
+  const [name, prompt] = [exact(job.name), exact(job.prompt)];
+  const isActive = standing === 'active';
+  const act = (label, run, className = 'quiet small') =>
+    html`<${Button} class=${className} label=${label} aria-label=${`${label} ${name}`} action=${run} />`;
+  const toggleRuns = () => (runs ? setRuns(null) : attempt(async () => setRuns((await call('GET', `/${id}/runs?limit=${RUNS_MAX}`)).runs)));
+  return html`<li class="job">
+    <h2 dir="auto">${name}<span class=${`job-state ${standing}`}>${STATES[standing] ?? standing}</span></h2>
+    ${prompt && prompt !== name ? html`<p class="job-prompt" dir="auto">${prompt}</p>` : null}
+    <dl>
+      <dt>${t('schedule')}</dt><dd>${schedule}</dd>
+      <dt>${t('conversation')}</dt><dd><a href=${`../#c=${encodeURIComponent(conversation)}`}>${conversation}</a></dd>
+      <${When} job=${job} />
+      <${Last} job=${job} />
+    </dl>
+    <div class="choices">
+      ${standing === 'done' ? null : act(isActive ? t('pause') : t('resume'), () => attempt(() => call('PATCH', `/${id}`, { state: isActive ? 'paused' : 'active' })))}
+      ${act(t('run_now'), () => attempt(() => call('POST', `/${id}/run`)))}
+      <${Button} class="quiet small" label=${t('runs')} aria-label=${`${t('runs')} ${name}`} aria-expanded=${String(runs !== null)} action=${toggleRuns} />
+      ${act(t('remove'), () => remove(job), 'quiet small dangerous')}
+    </div>
+    ${runs ? html`<${Runs} runs=${runs} timezone=${timezone} />` : null}
+  </li>`;
 }
 
-async function draw() {
-  const jobs = await allJobs();
-  list.replaceChildren(...jobs.map(itemOf));
-  status.textContent = jobs.length ? '' : 'There are no jobs. Say /remind or /jobs add in the chat.';
+function statusWords({ jobs, problem, isSignedOut }) {
+  if (isSignedOut) return t('sign_in_to_the_chat');
+  if (problem) return problem;
+  if (!jobs) return t('loading');
+  return jobs.length ? '' : t('there_are_no_jobs_say');
 }
 
-draw().catch((error) => { status.textContent = `${error.message} Sign in to the chat first.`; });
+function JobsPage() {
+  const { question } = state;
+  const words = statusWords(shown);
+  return html`<main class="jobs">
+      <header class="chat-head">
+        <a class="icon" href="../" aria-label=${t('back_to_the_chat')} title=${t('back_to_the_chat')}><${Icon} name="left" /></a>
+        <h1 class="title">${t('jobs')}</h1>
+      </header>
+      <div class="column">
+        <p id="status" role="status" class=${shown.problem ? 'error' : 'faint'}>${words}</p>
+        <ul id="jobs">${shown.jobs?.map((job) => html`<${Job} key=${job.id} job=${job} />`)}</ul>
+      </div>
+    </main>
+    ${question ? html`<${PageQuestion} key=${question.id} question=${question} />` : null}`;
+}
+
+document.title = `${t('jobs')} · Perdure`;
+const root = document.getElementById('page');
+const draw = () => render(html`<${JobsPage} />`, root);
+drawnBy(draw);
+draw();
+attempt(async () => {});

@@ -1,26 +1,25 @@
-// Draws the rows of a conversation. A row that did not change is not drawn again.
+// The rows of a conversation. A row that did not change is not drawn again.
 
 import { Blocks } from './blocks/index.js';
 import { Notice } from './blocks/notice.js';
 import { Plan } from './blocks/plan.js';
-import { isSameRow } from './rows.js';
 import { loadStyle } from './scripts.js';
-import { Button, Icon, html, lazily, remembered, render, useState } from './ui.js';
+import { Button, Icon, html, isAlike, lazily, remembered, useState } from './ui.js';
 import { Foot, Spent, useVersions } from './foot.js';
-import { leftOutWords, whenOf } from './words.js';
+import { clockTime, leftOutWords, whenOf, wholeTime } from './words.js';
 import { t } from './language.js';
 
 function Time({ at }) {
   const when = whenOf(at);
   if (!when) return null;
-  const shown = when.toLocaleTimeString([], { hour: 'numeric', minute: '2-digit' });
-  return html`<time datetime=${when.toISOString()} title=${when.toLocaleString()}>${shown}</time>`;
+  const shown = clockTime(when);
+  return html`<time datetime=${when.toISOString()} title=${wholeTime(when)}>${shown}</time>`;
 }
 
 function User({ row: { entry, label, canAct }, acts }) {
   const { shown, pager } = useVersions(entry, entry.versions, 'user');
   return html`
-    <span class="visually-hidden">${t('You said:')}</span>
+    <span class="visually-hidden">${t('you_said')}</span>
     <${Blocks} message=${shown} />
     ${label || entry.leftOut ? html`<div class="meta">${label ?? leftOutWords(entry.leftOut)}</div>` : null}
     ${canAct ? html`<${Foot} entry=${shown} acts=${acts} pager=${pager} isOther=${shown !== entry} time=${html`<${Time} at=${shown.at} />`} />` : null}`;
@@ -30,11 +29,11 @@ function Pending({ row: { item, label, error }, acts }) {
   const message = { role: 'user', text: item.text, attachments: item.attachments };
   const failed = html`<div class="meta error" role="alert">
     ${label ?? ''}<span>${error}</span>
-    <${Button} class="link" label=${t('Try again')} action=${() => acts.sendAgain(item.id)} />
-    <${Button} class="link" label=${t('Discard')} action=${() => acts.discard(item.id)} />
+    <${Button} class="link" label=${t('try_again')} action=${() => acts.sendAgain(item.id)} />
+    <${Button} class="link" label=${t('discard')} action=${() => acts.discard(item.id)} />
   </div>`;
   return html`
-    <span class="visually-hidden">${t('You said:')}</span>
+    <span class="visually-hidden">${t('you_said')}</span>
     <${Blocks} message=${message} />
     ${error ? failed : html`<div class="meta">${label ?? ''}</div>`}`;
 }
@@ -43,8 +42,8 @@ function Assistant({ row: { entry, isStreaming, timings, agentState, usage, canA
   const { shown, pager } = useVersions(entry, entry.answers, 'assistant');
   const isOther = shown !== entry;
   return html`
-    ${entry.origin ? html`<div class="meta">${t('Sent from elsewhere')}</div>` : null}
-    <span class="visually-hidden">${entry.origin ? '' : t('Answer:')}</span>
+    ${entry.origin ? html`<div class="meta">${t('sent_from_elsewhere')}</div>` : null}
+    <span class="visually-hidden">${entry.origin ? '' : t('answer_follows')}</span>
     <${Blocks} message=${shown} isStreaming=${isStreaming} />
     ${canAct ? html`<${Foot} entry=${shown} acts=${acts} pager=${pager} isOther=${isOther}
       more=${html`<${Spent} usage=${isOther ? shown.usage : usage} timings=${isOther ? shown.timings : timings} agentState=${isOther ? shown.agentState : agentState} />`} />` : null}`;
@@ -59,22 +58,22 @@ function Offer({ label, act }) {
   return html`<${Button} class="link" label=${label} disabled=${isTaken} action=${take} />`;
 }
 
-const OFFERS = { compact: t('Shorten'), new: t('New session'), resume: t('Go back') };
+const OFFERS = { compact: t('shorten'), new: t('new_session'), resume: t('go_back') };
 
 function Outcome({ row: { outcome, text, turn, canContinue, canRetry, offers }, acts }) {
   return html`
     ${outcome === 'failed' || outcome === 'refused' ? html`<${Icon} name="alert" />` : null}
     <span>${text}</span>
-    ${canContinue ? html`<${Offer} label=${t('Continue')} act=${acts.goOn} />` : null}
-    ${canRetry ? html`<${Offer} label=${t('Retry')} act=${acts.retry} />` : null}
+    ${canContinue ? html`<${Offer} label=${t('continue')} act=${acts.goOn} />` : null}
+    ${canRetry ? html`<${Offer} label=${t('retry')} act=${acts.retry} />` : null}
     ${offers ? offers.split(',').map((name) => html`<${Offer} key=${name} label=${OFFERS[name]} act=${() => acts.say(`/${name}`)} />`) : null}
-    ${outcome === 'failed' ? html`<span class="meta" title=${t('The operator finds out why with this id')}>${turn}</span>` : null}`;
+    ${outcome === 'failed' ? html`<span class="meta" title=${t('the_operator_finds_out_why')}>${turn}</span>` : null}`;
 }
 
 function Status({ row: { text, isBusy } }) {
   return html`
     ${isBusy ? html`<span class="dots"><i></i><i></i><i></i></span>` : null}
-    <span class=${isBusy && text === t('Working…') ? 'visually-hidden' : ''}>${text}</span>`;
+    <span class=${isBusy && text === t('working') ? 'visually-hidden' : ''}>${text}</span>`;
 }
 
 // Most conversations have neither calls nor cards: those are loaded with the first one.
@@ -116,39 +115,6 @@ function drawRow({ row, acts }) {
   return html`<div class=${`row ${row.kind}${marks}`} data-key=${row.key} ...${attributes}><${KINDS[row.kind]} row=${row} acts=${acts} /></div>`;
 }
 
-const Row = remembered(drawRow, (before, after) => isSameRow(before.row, after.row));
+const Row = remembered(drawRow, (before, after) => isAlike(before.row, after.row));
 
-export class Log {
-  #root;
-  #acts;
-
-  constructor(root, acts) {
-    this.#root = root;
-    this.#acts = acts;
-    root.addEventListener('click', (event) => copyFrom(event.target.closest?.('[data-copy]')));
-  }
-
-  clear() {
-    render(null, this.#root);
-  }
-
-  draw(rows) {
-    render(html`${rows.map((row) => html`<${Row} key=${`${row.kind} ${row.key}`} row=${row} acts=${this.#acts} />`)}`, this.#root);
-  }
-}
-
-async function copyFrom(source) {
-  if (!source) return;
-  const code = source.closest('.code').querySelector('code');
-  try {
-    await navigator.clipboard.writeText(code.textContent);
-    source.textContent = t('Copied');
-  } catch {
-    // No clipboard outside a secure context: leave it selected, so that the keyboard can copy it.
-    getSelection().selectAllChildren(code);
-    source.textContent = t('Selected');
-  }
-  setTimeout(() => {
-    source.textContent = t('Copy');
-  }, 1500);
-}
+export const Rows = ({ rows, acts }) => rows.map((row) => html`<${Row} key=${`${row.kind} ${row.key}`} row=${row} acts=${acts} />`);

@@ -3,6 +3,7 @@
 
 import { endOfLink } from './links.js';
 import { formulas } from './formulas.js';
+import { t } from './language.js';
 import { loadScript } from './scripts.js';
 
 // The parser is the largest part of the page, and a script of the old kind.
@@ -60,7 +61,7 @@ md.renderer.rules.image = (tokens, i, options, env, self) => {
 
 const code = (text, language) =>
   `<div class="code"><div class="code-head"><span>${escapeHtml(language)}</span>` +
-  `<button type="button" class="copy" data-copy>Copy</button></div>` +
+  `<button type="button" class="copy" data-copy>${escapeHtml(t('copy'))}</button></div>` +
   `<pre tabindex="0"><code${language ? ` data-language="${escapeHtml(language.toLowerCase())}"` : ''}>${escapeHtml(text.replace(/\n$/, ''))}</code></pre></div>`;
 md.renderer.rules.fence = (tokens, i) => code(tokens[i].content, tokens[i].info.trim().split(/\s+/)[0]);
 md.renderer.rules.code_block = (tokens, i) => code(tokens[i].content, '');
@@ -151,7 +152,7 @@ function tasks(root) {
     first.nodeValue = first.nodeValue.slice(mark.length);
     const box = document.createElement('input');
     Object.assign(box, { type: 'checkbox', disabled: true, checked: sign !== ' ' });
-    box.setAttribute('aria-label', sign === ' ' ? 'open' : 'done');
+    box.setAttribute('aria-label', sign === ' ' ? t('task_open') : t('task_done'));
     first.before(box, ' ');
     item.classList.add('task');
   }

@@ -59,7 +59,7 @@ function waitingTurns(transcript, pending, facts) {
 
 function placeOf(turn, waiting, queued) {
   const at = waiting.indexOf(turn);
-  return at < 0 ? null : `Queued (position ${at + 1 + Math.max(0, queued - waiting.length)})`;
+  return at < 0 ? null : t('queued_position_place', { place: at + 1 + Math.max(0, queued - waiting.length) });
 }
 
 const TODO = '📋 **To do**';
@@ -193,21 +193,21 @@ function statusRow(transcript, facts) {
   switch (transcript.state) {
     case 'running': {
       const isTalking = fact?.last?.role === 'assistant' && !fact.last.outcome && fact.last.text;
-      return isTalking ? [] : status(t('Working…'), true);
+      return isTalking ? [] : status(t('working'), true);
     }
     case 'waiting': {
       const isShown = transcript.entries.some(({ role, state }) => role === 'approval' && state === 'pending');
-      return isShown ? [] : status(t('Waiting for an answer.'), false);
+      return isShown ? [] : status(t('waiting_for_an_answer'), false);
     }
     case 'resume_pending':
-      return fact?.outcome === 'interrupted' || transcript.choices.length ? [] : status(t('The gateway was restarted; continuing…'), true);
+      return fact?.outcome === 'interrupted' || transcript.choices.length ? [] : status(t('restarted_and_continuing'), true);
     case 'suspended': return status(outcomeWords('suspended'), false);
     default: return [];
   }
 }
 
 function pendingRow(item, waiting, queued) {
-  const label = item.status === 'sending' ? t('Sending…') : placeOf(item.turn, waiting, queued);
+  const label = item.status === 'sending' ? t('sending') : placeOf(item.turn, waiting, queued);
   const error = item.status === 'refused' ? item.error : null;
   return { key: `out:${item.id}`, kind: 'pending', item, label, error };
 }
@@ -238,9 +238,4 @@ export function rowsOf(transcript, outgoing) {
   const sent = (items) => items.map((item) => pendingRow(item, waiting, transcript.queued));
   const status = isEnd ? statusRow(transcript, facts) : NONE;
   return [...rows, ...sent(begun), ...status, ...queuedRows, ...sent(later)];
-}
-
-export function isSameRow(a, b) {
-  const fields = Object.keys(a);
-  return fields.length === Object.keys(b).length && fields.every((field) => a[field] === b[field]);
 }

@@ -4,8 +4,7 @@ const NEAR_PX = 60;
 const TOP_PX = 200;
 
 export class Scroller {
-  #box = document.getElementById('scroller');
-  #jump = document.getElementById('jump');
+  #box = null;
   #isFollowing = true;
   #top;
   #bottom;
@@ -17,12 +16,21 @@ export class Scroller {
     this.#top = top;
     this.#bottom = bottom;
     this.#followed = followed;
-    this.#box.addEventListener('scroll', () => this.#scrolled(), { passive: true });
-    this.#jump.addEventListener('click', () => this.follow());
+  }
+
+  // Watches a box with one child that may be higher than it is. Returns what ends that.
+  attach(box) {
+    this.#box = box;
+    box.addEventListener('scroll', () => this.#scrolled(), { passive: true });
     // Images and the growing text box change heights outside of a redraw.
     const sizes = new ResizeObserver(() => this.#keep());
-    sizes.observe(this.#box);
-    sizes.observe(this.#box.firstElementChild);
+    sizes.observe(box);
+    sizes.observe(box.firstElementChild);
+    this.#keep();
+    return () => {
+      sizes.disconnect();
+      if (this.#box === box) this.#box = null;
+    };
   }
 
   get isFollowing() {
@@ -48,9 +56,14 @@ export class Scroller {
 
   // Runs a redraw. Rows added above must not move what is being read.
   around(redraw) {
+    if (!this.#box) {
+      redraw();
+      return;
+    }
     const anchor = this.#isFollowing ? null : this.#firstVisible();
     const before = anchor?.getBoundingClientRect().top;
     redraw();
+    if (!this.#box) return;
     if (anchor?.isConnected) this.#box.scrollTop += anchor.getBoundingClientRect().top - before;
     this.#keep();
     if (this.#box.scrollTop < TOP_PX) this.#top();
@@ -58,20 +71,17 @@ export class Scroller {
 
   #firstVisible() {
     const { top } = this.#box.getBoundingClientRect();
-    const rows = document.getElementById('log').children;
-    for (const row of rows) if (row.getBoundingClientRect().bottom > top) return row;
+    for (const row of this.#box.querySelectorAll('.log > .row')) if (row.getBoundingClientRect().bottom > top) return row;
     return null;
   }
 
   #keep() {
-    if (this.#isFollowing) this.#box.scrollTop = this.#box.scrollHeight;
-    this.#jump.hidden = this.#isFollowing;
+    if (this.#isFollowing && this.#box) this.#box.scrollTop = this.#box.scrollHeight;
   }
 
   #scrolled() {
     const rest = this.#box.scrollHeight - this.#box.scrollTop - this.#box.clientHeight;
     this.#set(rest < NEAR_PX && !this.#bottom(rest));
-    this.#jump.hidden = this.#isFollowing;
     if (this.#box.scrollTop < TOP_PX) this.#top();
   }
 }

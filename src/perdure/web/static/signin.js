@@ -3,9 +3,10 @@
 // without a question.
 
 import * as api from './api.js';
-
-const element = (id) => document.getElementById(id);
-const REFUSED = 'The gateway did not accept this token.';
+import { ask } from './dialogs/question.js';
+import { t } from './language.js';
+import { drawNow, redraw, state } from './state.js';
+import { Marked, html, useLayoutEffect, useRef } from './ui.js';
 
 // The token must not stay in the address bar or in the history, where it would be copied, synced
 // and screenshotted.
@@ -31,91 +32,93 @@ async function whoIs(token) {
   }
 }
 
+let enter = () => {};
+
+// `begin` is called when the page is to be shown to whoever has signed in.
+export function whenSignedIn(begin) {
+  enter = begin;
+}
+
 // The browser keeps the first address of a page among its timings, and the page may hold somebody
 // else's conversations. So a new person begins with a new page, unless nothing would be left there.
-function beginAs(token, enter) {
+function beginAs(token) {
   if (api.keepToken(token)) location.reload();
   else enter();
 }
 
-export async function consider(given, enter) {
+export async function consider(given) {
   const kept = api.token();
   try {
-    if (!kept) await first(given, enter);
-    else if (given === kept) beginAs(given, enter);
-    else await second(given, kept, enter);
+    if (!kept) await first(given);
+    else if (given === kept) beginAs(given);
+    else await second(given, kept);
   } catch (failure) {
-    tell(`The token in this address could not be tried, and nothing has changed. ${failure.message}`);
+    tell(t('the_token_in_this_address', { problem: failure.message }));
   }
 }
 
-async function first(given, enter) {
+async function first(given) {
   show();
+  await tried(given);
+}
+
+async function tried(token) {
   try {
-    if (await whoIs(given)) beginAs(given, enter);
-    else complain(REFUSED);
+    if (await whoIs(token)) beginAs(token);
+    else show(t('the_gateway_did_not_accept_this'));
   } catch (failure) {
-    complain(failure.message);
-    element('signin-token').value = given;
+    show(failure.message, token);
   }
 }
 
-async function second(given, kept, enter) {
-  if (element('app').hidden) await enter();
+async function second(given, kept) {
+  if (state.place !== 'chat') await enter();
   const [found, now] = await Promise.all([whoIs(given), whoIs(kept)]);
-  if (!found) tell('The token in this address is not known here. Nothing has changed.');
-  else if (!now || (await agreed(found, now))) beginAs(given, enter);
+  if (!found) tell(t('the_token_in_this_address_is'));
+  else if (!now || (await agreed(found, now))) beginAs(given);
 }
 
-async function agreed(found, now) {
-  element('switch-text').textContent =
-    `You are signed in as ${now.principal}. This address would sign you in as ${found.principal} instead. ` +
-    'Do so only if you trust whoever gave it to you.';
-  return (await asked(element('switch'))) === 'yes';
-}
-
-function tell(words) {
-  element('told-text').textContent = words;
-  asked(element('told'));
-}
-
-// What the person chose; nothing if the question was only closed.
-function asked(dialog) {
-  dialog.returnValue = '';
-  for (const button of dialog.querySelectorAll('button')) button.onclick = () => dialog.close(button.value);
-  if (!dialog.open) dialog.showModal();
-  return new Promise((resolve) => {
-    dialog.onclose = () => resolve(dialog.returnValue);
+const agreed = (found, now) =>
+  ask({
+    id: 'switch',
+    title: t('sign_in_as_somebody_else'),
+    text: t('you_are_signed_in_as', { now: now.principal, found: found.principal }),
+    no: t('stay_signed_in'),
+    yes: t('switch'),
   });
+
+const tell = (text) => ask({ id: 'told', text, yes: t('ok') });
+
+export function show(problem = '', token = '') {
+  state.place = 'signin';
+  state.signin = { problem, token };
+  drawNow();
 }
 
-export const isShown = () => !element('signin').hidden;
-
-export function show(problem = '') {
-  if (!isShown()) {
-    element('app').hidden = true;
-    element('signin').hidden = false;
-    document.title = 'Sign in · Perdure';
-    element('signin-token').value = '';
-    element('signin-token').focus();
-  }
-  complain(problem);
-}
-
-export function complain(problem) {
-  element('signin-error').textContent = problem;
-  element('signin-error').hidden = !problem;
-}
-
-export function listen(enter) {
-  element('signin-form').addEventListener('submit', async (event) => {
+export function SignIn() {
+  const field = useRef(null);
+  const { problem, token } = state.signin;
+  useLayoutEffect(() => {
+    document.title = t('sign_in_perdure');
+    field.current.focus();
+  }, []);
+  const submit = (event) => {
     event.preventDefault();
-    const token = element('signin-token').value.trim();
-    try {
-      if (await whoIs(token)) beginAs(token, enter);
-      else complain(REFUSED);
-    } catch (failure) {
-      complain(failure.message);
-    }
-  });
+    tried(field.current.value.trim());
+  };
+  const typed = (event) => {
+    state.signin.token = event.currentTarget.value;
+    redraw();
+  };
+  return html`<main id="signin" class="signin">
+    <form class="panel" autocomplete="off" onSubmit=${submit}>
+      <img class="mark" src="static/icon.svg" alt="" width="40" height="40" />
+      <h1>${t('sign_in_to_perdure')}</h1>
+      <p><${Marked} text=${t('open_the_url_that_perdure')} /></p>
+      <label for="signin-token">${t('token')}</label>
+      <input id="signin-token" type="password" required spellcheck="false" autocapitalize="off" aria-describedby="signin-error" ref=${field} value=${token} onInput=${typed} />
+      <p id="signin-error" class="error" role="alert" hidden=${!problem}>${problem}</p>
+      <button class="primary" type="submit">${t('sign_in')}</button>
+    </form>
+  </main>`;
 }

@@ -27,8 +27,14 @@ export function lazily(load) {
   return Lazy;
 }
 
-// Draws again only when `isSame(before, after)` says that what is shown has changed.
-export function remembered(draw, isSame) {
+// What differs in no field is the same.
+export function isAlike(a, b) {
+  const fields = Object.keys(a);
+  return fields.length === Object.keys(b).length && fields.every((field) => a[field] === b[field]);
+}
+
+// Draws again only when `isSame(before, after)` says that what is shown has not stayed the same.
+export function remembered(draw, isSame = isAlike) {
   return class extends Component {
     shouldComponentUpdate(next) {
       return !isSame(this.props, next);
@@ -38,4 +44,12 @@ export function remembered(draw, isSame) {
       return draw(props);
     }
   };
+}
+
+// Our own words, of which some are `code` and some are **strong**.
+export function Marked({ text }) {
+  return text.split(/(`[^`]+`|\*\*[^*]+\*\*)/).map((part, at) => {
+    if (at % 2 === 0) return part;
+    return part.startsWith('`') ? html`<code>${part.slice(1, -1)}</code>` : html`<strong>${part.slice(2, -2)}</strong>`;
+  });
 }

@@ -1,29 +1,29 @@
 // The gateway's closed sets, said to a person.
-import { t } from './language.js';
+import { locale, number, t } from './language.js';
 
-export const QUESTION = t('An answer here was cut short when the gateway stopped. Continue it, or drop it?');
+export const QUESTION = t('an_answer_here_was_cut');
 
 const REASONS = {
-  provider_cut: 'the model’s answer was cut off before its end',
-  provider_error: 'the model’s server reported an error',
-  provider_rejected: 'the model’s server rejected the request',
-  provider_timeout: 'the model did not answer in time',
-  provider_unreachable: 'the model’s server could not be reached',
-  context_exceeded: 'the conversation is too long for the model',
-  invalid_request: 'the request cannot be put to this model',
-  agent_error: 'the agent reported an error',
-  steps_exceeded: 'it took more steps than one answer may take',
-  calls_repeated: 'it made the same tool calls over and over, and got nowhere',
-  answer_exceeded: 'the model said more than one answer may hold',
-  turn_timeout: 'it took longer than one answer may take',
-  budget: 'the budget is used up',
-  policy: 'it is not allowed here',
-  crash: 'the gateway stopped unexpectedly',
-  drain_timeout: 'the gateway was restarted',
-  shutdown: 'the gateway was shut down',
-  restart: 'the gateway was restarted',
-  agent_lost: 'the agent’s program ended unexpectedly',
-  agent_lost_beside: 'the agent’s program ended unexpectedly',
+  provider_cut: t('the_model_answer_was_cut'),
+  provider_error: t('the_model_server_reported_an'),
+  provider_rejected: t('the_model_server_rejected_the'),
+  provider_timeout: t('the_model_did_not_answer'),
+  provider_unreachable: t('the_model_server_could_not'),
+  context_exceeded: t('the_conversation_is_too_long'),
+  invalid_request: t('the_request_cannot_be_put'),
+  agent_error: t('the_agent_reported_an_error'),
+  steps_exceeded: t('it_took_more_steps_than'),
+  calls_repeated: t('it_made_the_same_tool'),
+  answer_exceeded: t('the_model_said_more_than'),
+  turn_timeout: t('it_took_longer_than_one'),
+  budget: t('the_budget_is_used_up'),
+  policy: t('it_is_not_allowed_here'),
+  crash: t('the_gateway_stopped_unexpectedly'),
+  drain_timeout: t('the_gateway_was_restarted'),
+  shutdown: t('the_gateway_was_shut_down'),
+  restart: t('the_gateway_was_restarted'),
+  agent_lost: t('agent_program_ended'),
+  agent_lost_beside: t('agent_program_ended'),
 };
 
 export function reasonWords(reason) {
@@ -37,25 +37,25 @@ const withReason = (lead, reason) => {
   return /[.?!…。？！]$/.test(text) ? text : `${text}.`;
 };
 
-const renewalWords = (at) => (at ? ` Here that is ${shortTime(at)}.` : '');
+const renewalWords = (at) => (at ? ` ${t('here_that_is_time', { time: shortTime(at) })}` : '');
 
 // `detail` says more than the reason: to operators all that is known, to others what concerns them.
 export function outcomeWords(outcome, reason, { detail = '', ending = '', renewsAt = 0, isSilent = false, isContinued = false, isContinuing = false, isAsked = false } = {}) {
   switch (outcome) {
     case 'done':
-      if (reason === 'length') return t('The answer reached the model’s length limit.');
-      if (reason === 'content_filter') return t('The model’s provider filtered part of this answer.');
-      return isSilent ? t('The agent has answered nothing.') : '';
-    case 'failed': return detail || !ending ? withReason(t('This answer failed'), detail || reason) : ending;
-    case 'refused': return withReason(t('Not answered'), detail || reason) + renewalWords(renewsAt);
-    case 'stopped': return t('Stopped.');
-    case 'superseded': return t('Replaced by the next message.');
+      if (reason === 'length') return t('the_answer_reached_the_model');
+      if (reason === 'content_filter') return t('the_model_provider_filtered_part');
+      return isSilent ? t('the_agent_has_answered_nothing') : '';
+    case 'failed': return detail || !ending ? withReason(t('this_answer_failed'), detail || reason) : ending;
+    case 'refused': return withReason(t('not_answered'), detail || reason) + renewalWords(renewsAt);
+    case 'stopped': return t('was_stopped');
+    case 'superseded': return t('replaced_by_the_next_message');
     case 'suspended':
-      return t('Suspended after repeated interruptions. The next message starts a fresh session; /resume goes back to this one.');
+      return t('suspended_after_interruptions');
     case 'interrupted':
-      if (isContinuing) return t('The gateway was restarted; continuing…');
-      if (isContinued || isAsked) return t('The gateway was restarted here.');
-      return t('Interrupted: the gateway was restarted. Send a message to go on.');
+      if (isContinuing) return t('restarted_and_continuing');
+      if (isContinued || isAsked) return t('the_gateway_was_restarted_here');
+      return t('interrupted_by_restart');
     default: return outcome;
   }
 }
@@ -63,11 +63,10 @@ export function outcomeWords(outcome, reason, { detail = '', ending = '', renews
 // Said at a message that later requests leave out, because a model's server refused it.
 export function leftOutWords(what) {
   if (!what) return '';
-  const subject = what === 'pictures' ? 'Pictures here are' : 'This is';
-  return `${subject} left out of later requests: the model’s server refused it. `;
+  return what === 'pictures' ? t('pictures_here_are_left_out') : t('this_is_left_out_of');
 }
 
-export const GROUPS = { pinned: t('Pinned'), today: t('Today'), yesterday: t('Yesterday'), week: t('Last 7 days'), month: t('Last 30 days'), older: t('Older'), archived: t('Archived') };
+export const GROUPS = { pinned: t('pinned'), today: t('today'), yesterday: t('yesterday'), week: t('last_7_days'), month: t('last_30_days'), older: t('older'), archived: t('archived') };
 
 // A title without the signs of markdown, which models like to put there.
 export function plainTitle(title) {
@@ -75,41 +74,45 @@ export function plainTitle(title) {
 }
 
 export const TOOL_STATES = {
-  started: 'running', finished: 'done', failed: 'failed', refused: t('not run'), unknown: t('effect unknown'), happened: t('has happened'), not_happened: t('has not happened'),
+  started: t('running'), finished: t('done'), failed: t('failed'), refused: t('not_run'), unknown: t('effect_unknown'), happened: t('has_happened'), not_happened: t('has_not_happened'),
 };
 
-const SCOPES = { session: ' in this session', forever: ' forever' };
+const LASTING = {
+  session: (by) => (by ? t('allowed_by_by_in_this', { by }) : t('allowed_in_this_session')),
+  forever: (by) => (by ? t('allowed_by_by_forever', { by }) : t('allowed_forever')),
+  time: (by) => (by ? t('allowed_by_by_for_a', { by }) : t('allowed_for_a_while')),
+};
 
 // How a question has ended. `by` is learned a moment later.
 export function resultWords({ state, by, scope, grants }) {
-  const who = by ? ` by ${by}` : '';
   switch (state) {
     case 'allowed': {
-      const span = SCOPES[scope] ?? (scope === 'time' ? ' for a while' : '');
-      return span && grants ? `Allowed${who}${span}: ${grants}.` : `Allowed${who}${span}.`;
+      const lasting = LASTING[scope]?.(by);
+      if (lasting) return grants ? `${lasting}: ${grants}.` : `${lasting}.`;
+      return by ? t('allowed_by_by', { by }) : t('was_allowed');
     }
-    case 'denied': return `Denied${who}.`;
-    case 'answered': return by ? `${by} answered: ` : 'Answered: ';
-    case 'expired': return t('Nobody answered in time.');
-    case 'undeliverable': return t('This could not be asked anywhere.');
-    case 'withdrawn': return t('Not needed any more: the turn, or the program that asked, has ended.');
+    case 'denied': return by ? t('denied_by_by', { by }) : t('denied');
+    case 'answered': return by ? t('by_answered', { by }) : t('answered');
+    case 'expired': return t('nobody_answered_in_time');
+    case 'undeliverable': return t('this_could_not_be_asked');
+    case 'withdrawn': return t('not_needed_any_more_the');
     default: return state;
   }
 }
 
 export function effectWords({ state, marked_by: by }) {
-  const who = by ? ` Marked by ${by}.` : '';
-  if (state === 'happened') return `It happened.${who}`;
-  if (state === 'not_happened') return `It did not happen.${who}`;
-  return t('This call was cut short. It may or may not have happened.');
+  const who = by ? ` ${t('marked_by_by', { by })}` : '';
+  if (state === 'happened') return t('it_happened_button') + who;
+  if (state === 'not_happened') return t('it_did_not_happen_button') + who;
+  return t('this_call_was_cut_short');
 }
 
 export function timeLeft(deadline, now) {
   const left_s = Math.ceil((deadline - now) / 1000);
-  if (left_s <= 0) return t('no time left');
-  if (left_s < 100) return `${left_s} s left`;
+  if (left_s <= 0) return t('no_time_left');
+  if (left_s < 100) return t('time_left', { time: inUnits(left_s, 'second') });
   const left_min = Math.round(left_s / 60);
-  return left_min < 100 ? `${left_min} min left` : `${Math.round(left_min / 60)} h left`;
+  return t('time_left', { time: left_min < 100 ? inUnits(left_min, 'minute') : inUnits(Math.round(left_min / 60), 'hour') });
 }
 
 export function whenOf(at) {
@@ -118,32 +121,40 @@ export function whenOf(at) {
   return Number.isNaN(when.getTime()) ? null : when;
 }
 
+const CLOCK = { hour: 'numeric', minute: '2-digit' };
+
+export const clockTime = (when) => when.toLocaleTimeString(locale, CLOCK);
+export const wholeTime = (when) => when.toLocaleString(locale, { dateStyle: 'medium', timeStyle: 'medium' });
+
 export function shortTime(at, now = new Date()) {
   const when = whenOf(at);
   if (!when) return '';
-  if (when.toDateString() === now.toDateString()) {
-    return when.toLocaleTimeString([], { hour: 'numeric', minute: '2-digit' });
-  }
+  if (when.toDateString() === now.toDateString()) return clockTime(when);
   const sameYear = when.getFullYear() === now.getFullYear();
-  return when.toLocaleDateString([], { day: 'numeric', month: 'short', ...(sameYear ? {} : { year: 'numeric' }) });
+  return when.toLocaleDateString(locale, { day: 'numeric', month: 'short', ...(sameYear ? {} : { year: 'numeric' }) });
 }
 
 const STEPS = {
-  spawn: 'Start of the program',
-  session: 'Its session',
-  bridge: 'Its tools',
-  first_tool: 'First use of a tool',
-  first_token: 'First word',
-  generation: 'The rest of the answer',
+  spawn: t('start_of_the_program'),
+  session: t('its_session'),
+  bridge: t('its_tools'),
+  first_tool: t('first_use_of_a_tool'),
+  first_token: t('first_word'),
+  generation: t('the_rest_of_the_answer'),
 };
 
-export const spanWords = (ms) => (ms < 1000 ? `${ms} ms` : `${(ms / 1000).toFixed(1)} s`);
+const inUnits = (value, unit, digits = 0) =>
+  number(value, { style: 'unit', unit, unitDisplay: 'short', minimumFractionDigits: digits, maximumFractionDigits: digits });
+
+export const spanWords = (ms) => (ms < 1000 ? inUnits(Math.round(ms), 'millisecond') : inUnits(ms / 1000, 'second', 1));
 
 // The steps of an answer by an agent's program, with how long each took.
 export function timeRows(timings) {
   return Object.entries(STEPS).filter(([step]) => timings[step]).map(([step, words]) => [words, spanWords(timings[step])]);
 }
 
-export const shortCount = (count) => (count < 10_000 ? count.toLocaleString() : `${Math.round(count / 1000).toLocaleString()}k`);
+export const shortCount = (count) => (count < 10_000 ? number(count) : `${number(Math.round(count / 1000))}k`);
+
+export const percent = (share) => number(share, { style: 'percent', maximumFractionDigits: 0 });
 
 export const shareOf = ({ tokens = 0, window = 0 }) => (window ? Math.min(tokens / window, 1) : 0);

@@ -1,6 +1,7 @@
 // A file: a picture that is shown, or a button that saves it. Media are fetched with the token.
 
 import * as media from '../media.js';
+import { enlarge } from '../state.js';
 import { html, lazily, render, useEffect, useState, Icon } from '../ui.js';
 import { t } from '../language.js';
 
@@ -10,7 +11,7 @@ function Saving({ id, name, label }) {
   const [problem, setProblem] = useState('');
   const save = () => media.save(id, name).catch((failure) => setProblem(failure.message));
   return html`<button type="button" class=${problem ? 'file failed' : 'file'} title=${problem || null} onClick=${save}>
-    <${Icon} name="file" />${label || name || t('Attachment')}
+    <${Icon} name="file" />${label || name || t('attachment')}
   </button>`;
 }
 
@@ -26,14 +27,14 @@ export function File({ id, name = '', mime = '', label = '' }) {
   }, [id]);
   if (/^audio\//.test(mime)) return html`<${Sound} id=${id} name=${name} />`;
   if (!picture) return html`<${Saving} id=${id} name=${name} label=${label} />`;
-  const words = name || t('Attached image');
-  const open = () => import('../lightbox.js').then(({ enlarge }) => enlarge(picture, words));
-  return html`<button type="button" class="picture" aria-label=${`Enlarge ${words}`} onClick=${open}><img src=${picture} alt=${words} /></button>`;
+  const words = name || t('attached_image');
+  const open = () => enlarge(picture, words);
+  return html`<button type="button" class="picture" aria-label=${t('enlarge_name', { name: words })} onClick=${open}><img src=${picture} alt=${words} /></button>`;
 }
 
 function Attached({ media: id, url, name, mime, problem }) {
   return html`<span class="media">
-    ${id ? html`<${File} id=${id} name=${name} mime=${mime} />` : name || url || t('Attachment')}
+    ${id ? html`<${File} id=${id} name=${name} mime=${mime} />` : name || url || t('attachment')}
     ${problem ? html`<span class="problem"><${Icon} name="alert" />${problem}</span>` : null}
   </span>`;
 }

@@ -21,16 +21,16 @@ export function askedIn(text, choices) {
 }
 
 function Block({ label, class: className, size = 0, children }) {
-  const count = size > LONG ? ` (${size.toLocaleString()} characters)` : '';
+  const count = size > LONG ? ` (${t('count_characters', { count: size })})` : '';
   return html`<div class="block"><div class="block-head">${label + count}</div><${Box} label=${label} class=${className}>${children}<//></div>`;
 }
 
 // A screen reader that is told of a new card is not made to read all of it.
 function Details({ args, text }) {
   const preview = previewOf(text);
-  const words = preview[0]?.startsWith('--- ') ? t('What would change') : t('What would happen');
+  const words = preview[0]?.startsWith('--- ') ? t('what_would_change') : t('what_would_happen');
   return html`<div class="blocks" aria-live="off">
-    <${Block} label="Arguments" class="arguments" size=${args.length}>${exactJson(args)}<//>
+    <${Block} label=${t('arguments')} class="arguments" size=${args.length}>${exactJson(args)}<//>
     ${preview.length ? html`<${Block} label=${words} class="diff"><${DiffLines} lines=${preview} /><//>` : null}
   </div>`;
 }
@@ -47,7 +47,7 @@ function Clock({ deadline }) {
 
 function Lead({ name, text, choices, isApproval }) {
   const words = isApproval ? partsOf(text).lead : askedIn(text, choices);
-  return html`<${Prose} text=${words.replace(/^(🔐|❓) /u, '') || `May I call **${(name ?? 'a tool').replace(/[*`]/g, '')}**?`} />`;
+  return html`<${Prose} text=${words.replace(/^(🔐|❓) /u, '') || t('may_i_call_name', { name: (name ?? t('a_tool')).replace(/[*`]/g, '') })} />`;
 }
 
 function Result({ entry }) {
@@ -66,14 +66,14 @@ function Consents({ give, isBusy, isOffered }) {
   const option = (label, className, body) =>
     html`<${Button} class=${className} label=${label} disabled=${isBusy} action=${(event) => give(event.currentTarget, body)} />`;
   return html`
-    ${option(t('Allow'), 'primary small', { answer: 'allow' })}
-    ${isOffered ? option(t(IN_SESSION), 'quiet small lasting', { answer: 'allow', scope: 'session' }) : null}
-    ${option(t('Deny'), 'quiet small', { answer: 'deny' })}
+    ${option(t('allow'), 'primary small', { answer: 'allow' })}
+    ${isOffered ? option(t('allow_in_this_session'), 'quiet small lasting', { answer: 'allow', scope: 'session' }) : null}
+    ${option(t('deny'), 'quiet small', { answer: 'deny' })}
     ${isOffered ? html`<details class="more" ref=${more} onKeyDown=${close}>
-      <summary class="quiet small">${t('Allow for longer')}</summary>
+      <summary class="quiet small">${t('allow_for_longer')}</summary>
       <div class="more-list">
-        ${option(t('Allow for 30 minutes'), 'quiet small', { answer: 'allow', for_s: HALF_AN_HOUR_S })}
-        ${option(t('Allow forever'), 'quiet small', { answer: 'allow', scope: 'forever' })}
+        ${option(t('allow_for_30_minutes'), 'quiet small', { answer: 'allow', for_s: HALF_AN_HOUR_S })}
+        ${option(t('allow_forever'), 'quiet small', { answer: 'allow', scope: 'forever' })}
       </div>
     </details>` : null}`;
 }
@@ -93,9 +93,9 @@ function Answers({ choices, give, isBusy }) {
   return html`
     ${choices.map((choice) => html`<${Button} key=${choice} class="quiet small choice" label=${exact(choice)} disabled=${isBusy} action=${(event) => give(event.currentTarget, { answer: choice })} />`)}
     <form class="answer" onSubmit=${submit}>
-      <textarea ref=${field} value=${typed} rows=${Math.min(typed.split('\n').length, LINES_MAX)} disabled=${isBusy} aria-label=${t('Your answer')} autocomplete="off" dir="auto"
-        placeholder=${choices.length ? t('Or type any answer') : t('Type any answer')} onInput=${(event) => setTyped(event.currentTarget.value)} onKeyDown=${enter}></textarea>
-      <button class="primary small" disabled=${isBusy}>${t('Answer')}</button>
+      <textarea ref=${field} value=${typed} rows=${Math.min(typed.split('\n').length, LINES_MAX)} disabled=${isBusy} aria-label=${t('your_answer')} autocomplete="off" dir="auto"
+        placeholder=${choices.length ? t('or_type_any_answer') : t('type_any_answer')} onInput=${(event) => setTyped(event.currentTarget.value)} onKeyDown=${enter}></textarea>
+      <button class="primary small" disabled=${isBusy}>${t('give_answer')}</button>
     </form>`;
 }
 
@@ -139,7 +139,7 @@ export function Question({ entry, acts }) {
   // Why an answer did not arrive does not matter once there is one.
   const words = isPending || problem?.isLate ? (problem?.message ?? '') : '';
   const covers = isPending && isApproval && isLasting(entry) && entry.grants;
-  return html`<div class="card" tabindex="-1" role="group" ref=${body} aria-busy=${String(isBusy)} aria-label=${isApproval ? `Approval for ${entry.name ?? 'a tool'}` : t('Question')}>
+  return html`<div class="card" tabindex="-1" role="group" ref=${body} aria-busy=${String(isBusy)} aria-label=${isApproval ? t('approval_for_name', { name: entry.name ?? t('a_tool') }) : t('question')}>
     <div class="card-head">
       <${Icon} name=${isApproval ? 'shield' : 'question'} />
       <${Lead} name=${entry.name} text=${entry.text} choices=${entry.choices} isApproval=${isApproval} />
@@ -147,8 +147,8 @@ export function Question({ entry, acts }) {
     </div>
     ${isPending ? null : html`<${Result} entry=${entry} />`}
     ${isApproval && isPending ? html`<${Details} args=${entry.args} text=${entry.text} />` : null}
-    ${isApproval && !isPending ? html`<details class="asked"><summary>${t('What was asked')}</summary><${Details} args=${entry.args} text=${entry.text} /></details>` : null}
-    ${covers ? html`<p class="covers">In this session or for longer, this covers: ${exact(entry.grants)}.</p>` : null}
+    ${isApproval && !isPending ? html`<details class="asked"><summary>${t('what_was_asked')}</summary><${Details} args=${entry.args} text=${entry.text} /></details>` : null}
+    ${covers ? html`<p class="covers">${t('in_this_session_or_for', { grants: exact(entry.grants) })}</p>` : null}
     ${isPending ? html`<div class="choices">
       ${isApproval ? html`<${Consents} give=${give} isBusy=${isBusy} isOffered=${isLasting(entry)} />` : html`<${Answers} choices=${entry.choices} give=${give} isBusy=${isBusy} />`}
     </div>` : null}

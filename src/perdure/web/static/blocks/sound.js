@@ -36,12 +36,13 @@ export function Sound({ id, name }) {
       source.current.onended = () => setState('still');
       setState('playing');
     } catch (failure) {
-      setProblem(failure.message || 'This sound cannot be played here.');
+      setProblem(failure.message || t('this_sound_cannot_be_played'));
       setState('still');
     }
   };
   const isOn = state !== 'still';
-  return html`<button type="button" class="file" aria-pressed=${String(isOn)} aria-label=${`${isOn ? t('Stop playing') : 'Play'} ${name || 'the sound'}`} title=${problem || null} onClick=${isOn ? stop : play}>
-    <${Icon} name=${isOn ? 'stop' : 'play'} />${name || 'Sound'}
+  const shown = name || t('the_sound');
+  return html`<button type="button" class="file" aria-pressed=${String(isOn)} aria-label=${isOn ? t('stop_playing_name', { name: shown }) : t('play_name', { name: shown })} title=${problem || null} onClick=${isOn ? stop : play}>
+    <${Icon} name=${isOn ? 'stop' : 'play'} />${name || t('sound')}
   </button>${problem ? html`<span class="problem">${problem}</span>` : null}`;
 }

@@ -6,7 +6,7 @@ import { t } from '../language.js';
 
 export function Thinking({ text, isOpen }) {
   return html`<details class="thinking" open=${isOpen}>
-    <summary class="meta">${isOpen ? t('Thinking…') : t('Thoughts')}</summary>
+    <summary class="meta">${isOpen ? t('thinking') : t('thoughts')}</summary>
     <${Prose} text=${text} isStreaming=${isOpen} />
   </details>`;
 }

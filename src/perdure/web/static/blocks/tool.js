@@ -26,17 +26,17 @@ function Result({ name, text }) {
   const cut = isWhole ? null : cutOf(text);
   const shown = cut === null ? text : `${cut}…`;
   return html`
-    <${Box} label=${`Result of ${name}`} class=${diffLines(shown) ? 'diff' : ''} focused=${box}><${DiffText} text=${shown} /><//>
-    ${cut === null ? null : html`<${Button} class="link tool-all" label=${`Show all (${text.length.toLocaleString()} characters)`} action=${() => setWhole(true)} />`}`;
+    <${Box} label=${t('result_of_name', { name })} class=${diffLines(shown) ? 'diff' : ''} focused=${box}><${DiffText} text=${shown} /><//>
+    ${cut === null ? null : html`<${Button} class="link tool-all" label=${t('show_all_count_characters', { count: text.length })} action=${() => setWhole(true)} />`}`;
 }
 
 function Inside({ id, name, sent, text, whole, size, effect }) {
-  const file = whole ? { id: whole, name: `${name}-${id.slice(-6)}.txt`, mime: 'text/plain', label: `Whole result (${size.toLocaleString()} characters)` } : null;
+  const file = whole ? { id: whole, name: `${name}-${id.slice(-6)}.txt`, mime: 'text/plain', label: t('whole_result_count_characters', { count: size }) } : null;
   return html`<div>
-    ${sent ? html`<${Box} label=${`Arguments of ${name}`}>${exactJson(sent)}<//>` : null}
+    ${sent ? html`<${Box} label=${t('arguments_of_name', { name })}>${exactJson(sent)}<//>` : null}
     ${text ? html`<${Result} name=${name} text=${text} />` : null}
     ${file ? html`<p class="tool-file"><${File} ...${file} /></p>` : null}
-    ${effect?.late_result ? html`<p class="tool-note">${t('What the tool returned later:')}</p><${Result} name=${name} text=${effect.late_result} />` : null}
+    ${effect?.late_result ? html`<p class="tool-note">${t('what_the_tool_returned_later')}</p><${Result} name=${name} text=${effect.late_result} />` : null}
   </div>`;
 }
 
@@ -57,8 +57,8 @@ function Effect({ id, effect, mark, summary }) {
   };
   return html`<p class="effect">${effectWords(effect)}</p>
     <div class="choices">
-      <${Button} class="quiet small" label=${t('It happened')} disabled=${isBusy} action=${() => say(true)} />
-      <${Button} class="quiet small" label=${t('It did not happen')} disabled=${isBusy} action=${() => say(false)} />
+      <${Button} class="quiet small" label=${t('it_happened')} disabled=${isBusy} action=${() => say(true)} />
+      <${Button} class="quiet small" label=${t('it_did_not_happen')} disabled=${isBusy} action=${() => say(false)} />
     </div>
     <p class="error" role="alert">${problem}</p>`;
 }

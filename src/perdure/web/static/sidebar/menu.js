@@ -1,7 +1,7 @@
 // A menu that belongs to a button: it opens beside it, is moved through with the arrows, and gives
 // the focus back.
 
-import { Icon, html, useEffect, useLayoutEffect, useRef, useState } from './ui.js';
+import { Icon, html, useEffect, useLayoutEffect, useRef, useState } from '../ui.js';
 
 const GAP_PX = 4;
 

@@ -1,9 +1,9 @@
 // Search over everything that one may see, with jumps to what was found.
 
-import * as api from './api.js';
-import { html, useEffect, useLayoutEffect, useRef, useState } from './ui.js';
-import { shortTime } from './words.js';
-import { t } from './language.js';
+import * as api from '../api.js';
+import { html, useEffect, useLayoutEffect, useRef, useState } from '../ui.js';
+import { shortTime } from '../words.js';
+import { t } from '../language.js';
 
 const PAUSE_MS = 200;
 
@@ -53,17 +53,17 @@ export function Search({ first, titleOf, go }) {
     event.preventDefault();
     if (hits[0]) go(hits[0]);
   };
-  const words = problem || (query.trim() && isDone && !hits.length ? t('Nothing was found.') : '');
+  const words = problem || (query.trim() && isDone && !hits.length ? t('nothing_was_found') : '');
   return html`
     <form role="search" onSubmit=${submit}>
-      <input type="search" ref=${field} aria-label=${t('Search in all conversations')} placeholder=${t('Search in all conversations')} dir="auto" value=${query} onInput=${(event) => setQuery(event.currentTarget.value)} />
+      <input type="search" ref=${field} aria-label=${t('search_in_all_conversations')} placeholder=${t('search_in_all_conversations')} dir="auto" value=${query} onInput=${(event) => setQuery(event.currentTarget.value)} />
     </form>
     <ul class="hits">${hits.map((hit) => html`<li key=${hit.cursor}>
       <button type="button" class="hit" onClick=${() => go(hit)}>
-        <span class="hit-head"><strong dir="auto">${titleOf(hit.conversation)}</strong><span class="meta">${hit.role === 'user' ? t('You') : 'Answer'} · ${shortTime(hit.at)}</span></span>
+        <span class="hit-head"><strong dir="auto">${titleOf(hit.conversation)}</strong><span class="meta">${hit.role === 'user' ? t('you') : t('answer')} · ${shortTime(hit.at)}</span></span>
         <span class="hit-text" dir="auto">${marked(hit.text, query)}</span>
       </button>
     </li>`)}</ul>
-    ${next ? html`<button type="button" class="quiet small" onClick=${more}>${t('Show more')}</button>` : null}
+    ${next ? html`<button type="button" class="quiet small" onClick=${more}>${t('show_more')}</button>` : null}
     <p role="status" class=${problem ? 'error' : ''}>${words}</p>`;
 }

@@ -1,11 +1,11 @@
 // The sessions of a conversation, each with a way back, and one of them to read.
 
-import * as api from './api.js';
-import { Blocks } from './blocks/index.js';
-import { entryOf } from './transcript.js';
-import { Button, html, useEffect, useLayoutEffect, useRef, useState } from './ui.js';
-import { plainTitle, shortTime } from './words.js';
-import { t } from './language.js';
+import * as api from '../api.js';
+import { Blocks } from '../blocks/index.js';
+import { entryOf } from '../transcript.js';
+import { Button, html, useEffect, useLayoutEffect, useRef, useState } from '../ui.js';
+import { plainTitle, shortTime } from '../words.js';
+import { t } from '../language.js';
 
 const PAGES_MAX = 20;
 
@@ -17,16 +17,16 @@ function useLoaded(load, deps) {
   return found;
 }
 
-const Waiting = ({ problem }) => html`<p role="status" class=${problem ? 'error' : ''}>${problem || t('Loading…')}</p>`;
+const Waiting = ({ problem }) => html`<p role="status" class=${problem ? 'error' : ''}>${problem || t('loading')}</p>`;
 
 export function Sessions({ name, resume, read }) {
   const { value, problem } = useLoaded(() => api.sessions(name), [name]);
   if (!value) return html`<${Waiting} problem=${problem} />`;
-  return html`<p>${t('Nothing is lost by /new or a branch: each session stays as it is, and you can go back.')}</p>
+  return html`<p>${t('nothing_is_lost_by_new')}</p>
     <ul class="permission-list">${value.sessions.map(({ id, title, live: isLive, active_at: at, opened_at: from }) => html`<li key=${id} class="permission grant">
-      <span class="permission-name" dir="auto">${plainTitle(title) || t('Untitled session')}</span>
-      <span class="permission-why">${isLive ? t('You are here. ') : ''}${shortTime(from)} to ${shortTime(at)}</span>
-      ${isLive ? null : html`<span class="choices"><${Button} class="link" label=${t('Read')} action=${() => read(id)} /><${Button} class="quiet small" label=${t('Go back')} action=${() => resume(id)} /></span>`}
+      <span class="permission-name" dir="auto">${plainTitle(title) || t('untitled_session')}</span>
+      <span class="permission-why">${isLive ? `${t('you_are_here')} ` : ''}${t('from_to_to', { from: shortTime(from), to: shortTime(at) })}</span>
+      ${isLive ? null : html`<span class="choices"><${Button} class="link" label=${t('read_session')} action=${() => read(id)} /><${Button} class="quiet small" label=${t('go_back')} action=${() => resume(id)} /></span>`}
     </li>`)}</ul>`;
 }
 
@@ -58,6 +58,6 @@ export function Session({ id, message, resume }) {
   useLayoutEffect(() => meant.current?.scrollIntoView({ block: 'center' }), [value]);
   if (!value) return html`<${Waiting} problem=${problem} />`;
   return html`
-    <div class="choices"><${Button} class="quiet small" label=${t('Go back to this session')} action=${() => resume(id)} /></div>
+    <div class="choices"><${Button} class="quiet small" label=${t('go_back_to_this_session')} action=${() => resume(id)} /></div>
     <div class="log">${around(value, message).map((entry) => html`<div key=${entry.id} ref=${entry.id === message ? meant : null} class=${`row ${entry.role}${entry.id === message ? ' found' : ''}`}><${Blocks} message=${entry} /></div>`)}</div>`;
 }
