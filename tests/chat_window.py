@@ -138,11 +138,12 @@ class Chat:
 
 
 @asynccontextmanager
-async def opened(browser: str, place: "Gateway | Guest") -> AsyncIterator[Chat]:
-    """Open a window of its own in the browser at this address."""
+async def opened(browser: str, place: "Gateway | Guest", **options: Any) -> AsyncIterator[Chat]:
+    """Open a window of its own in the browser at this address. The options are those of a browser
+    context, such as a language or the size of a phone."""
     async with async_playwright() as playwright:
         connection = await playwright.chromium.connect_over_cdp(browser)
-        context = await connection.new_context()
+        context = await connection.new_context(**options)
         await context.add_init_script(WATCH)
         page = await context.new_page()
         window = Chat(page, place)

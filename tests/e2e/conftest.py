@@ -16,6 +16,7 @@ from perdure.testkit.processes.wall_clock import WallClock
 if TYPE_CHECKING:
     from tests.chat_window import Chat, Gateway, Guest
 
+AXE = Path(__file__).parents[1] / "peers" / "node_modules" / "axe-core" / "axe.min.js"
 LIBRARIES = "*/faketime/libfaketimeMT.so.1"
 FLAGS = (
     "--headless=new",
@@ -31,6 +32,9 @@ FLAGS = (
     # Pages of the browser's own, which it would load for each window behind its address bar. They
     # cost more than the page under test.
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
+    # A microphone that hears a tone, and may be used.
+    "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
 )
 
 
@@ -73,6 +77,15 @@ def debugging_port(process: subprocess.Popen[bytes], profile: Path) -> int:
         assert process.poll() is None, (profile / "browser.log").read_text()
         time.sleep(0.05)
     raise AssertionError("the browser did not open its debugging port in 30 s")
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """Return the script that finds what hinders people."""
+    if not AXE.exists():
+        words = "axe-core is missing: run scripts/test-peers"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(words)
+    return AXE.read_text("utf-8")
 
 
 @pytest.fixture

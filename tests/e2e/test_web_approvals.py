@@ -9,6 +9,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -447,6 +448,27 @@ async def test_a_list_changes_in_its_place(
                 )
                 assert kinds.index("todo") < kinds.index("approval")
             assert chat.errors == []
+
+
+ASKED = """async (order) => {
+    const { Transcript } = await import('/static/transcript.js');
+    const transcript = new Transcript();
+    const calls = ['a', 'b', 'c'].map((id) => ({ id, name: id, arguments: '{}' }));
+    transcript.apply('message', { id: 'u', role: 'user', turn: 't', text: 'do it' });
+    transcript.apply('message', { id: 'm', role: 'assistant', turn: 't', tool_calls: calls });
+    for (const call of order) {
+        transcript.apply('approval', { id: `q${call}`, turn: 't', call, tool: call, state: 'pending' });
+    }
+    const asked = transcript.entries.filter(({ role }) => role === 'approval');
+    return asked.map(({ call }) => call);
+}"""
+
+
+@pytest.mark.shared
+async def test_questions_stand_as_their_calls_do_whichever_is_told_first(chat: Chat) -> None:
+    await chat.sign_in()
+    for order in permutations("abc"):
+        assert await chat.page.evaluate(ASKED, list(order)) == ["a", "b", "c"]
 
 
 @pytest.mark.shared

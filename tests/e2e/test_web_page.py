@@ -1,9 +1,7 @@
 """Checks in a real browser that the page stays light, and what it offers around messages."""
 
 import json
-import os
 import re
-from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
@@ -414,18 +412,8 @@ async def test_pictures_are_seen_before_sending_and_enlarged_on_a_click(chat: Ch
     assert chat.errors == []
 
 
-AXE = Path(__file__).parents[1] / "peers" / "node_modules" / "axe-core" / "axe.min.js"
 FOUND = """async () => (await axe.run({ iframes: false })).violations.map(
     ({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target).join(' ; ')}`)"""
-
-
-@pytest.fixture(scope="session")
-def axe() -> str:
-    """Return the script that finds what hinders people."""
-    if not AXE.exists():
-        words = "axe-core is missing: run scripts/test-peers"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(words)
-    return AXE.read_text("utf-8")
 
 
 @pytest.mark.shared

@@ -8,8 +8,9 @@ from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from typing import Final
 
-import perdure.web
 import pytest
+
+import perdure.web
 from perdure.web.pages import load
 
 STATIC: Final = Path(perdure.web.__file__).with_name("static")
@@ -143,10 +144,10 @@ def fixed_parts(script: str) -> list[str]:
     return found
 
 
+# Comments, quoted strings and regular expressions, in which a sign of a template means nothing.
+REGEX: Final = r"/(?:[^/\\\n\[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/\w*"
 PIECE: Final = re.compile(
-    r"""^\s*//[^\n]*$|'(?:[^'\\\n]|\\.)*'|(?<=[(=:,|&!] )/(?:[^/\\\n\[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/\w*
-    |(?<=\()/(?:[^/\\\n\[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/\w*""",
-    re.MULTILINE | re.VERBOSE,
+    rf"^\s*//[^\n]*$|'(?:[^'\\\n]|\\.)*'|(?<=[(=:,|&!] ){REGEX}|(?<=\(){REGEX}", re.MULTILINE
 )
 
 

@@ -97,7 +97,7 @@ export async function openSearch() {
   const field = document.getElementById('first-words');
   field.focus();
   const { Search } = await import('./dialogs/search.js');
-  replacePanel(which, t('search'), html`<${Search} first=${field.value} titleOf=${(name) => list.titleOf(name)} go=${goTo} />`);
+  replacePanel(which, t('search'), html`<${Search} first=${field.value} titleOf=${(name) => list.titleOf(name)} go=${goTo} close=${closePanel} />`);
 }
 
 async function goTo({ conversation, message, session }) {

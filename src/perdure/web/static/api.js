@@ -79,6 +79,8 @@ export const post = (name, message) => answer('POST', conversation(name, 'messag
 
 export const context = (conversation) => answer('GET', `api/context${query({ conversation: conversation || null })}`);
 
+export const jobs = () => answer('GET', 'api/jobs?limit=200');
+
 export const commands = () => answer('GET', 'api/commands');
 
 export const turn = (id) => answer('GET', `api/turns/${encodeURIComponent(id)}`);

@@ -7,6 +7,7 @@ import { Page } from './page.js';
 import { scroller } from './reading.js';
 import { isActive } from './rows.js';
 import { draft, outbox, prepare, stop } from './sending.js';
+import { countJobs } from './sidebar/active.js';
 import { list } from './sidebar/list.js';
 import * as signin from './signin.js';
 import { drawNow, drawnBy, focusText, isBusyElsewhere, redraw, state } from './state.js';
@@ -47,6 +48,7 @@ async function enter() {
 function begin() {
   state.place = 'chat';
   readStatus().catch(() => {});
+  countJobs();
   state.current?.open();
   list.run({ refused: leave, told: noteSeen });
   showAsked();
@@ -67,6 +69,7 @@ function nudge() {
   list.nudge();
   outbox.wake();
   noteSeen();
+  countJobs();
 }
 
 function keyed(event) {

@@ -5,6 +5,7 @@ import { t } from './language.js';
 import { loadScript, loadStyle } from './scripts.js';
 
 const HIGHLIGHTER = './vendor/highlight.min.js';
+const DARK = matchMedia('(prefers-color-scheme: dark)');
 const FORMULAS = './vendor/katex.min.js';
 // Colours are no help in what nobody reads, and take time.
 const CODE_MAX = 50_000;
@@ -51,18 +52,24 @@ function diagram(box) {
   frame.className = 'diagram';
   frame.src = new URL('./diagram.html', import.meta.url);
   const hear = ({ source, data }) => {
-    if (!frame.isConnected) removeEventListener('message', hear);
+    if (!frame.isConnected) forget();
     if (source !== frame.contentWindow) return;
-    if (data.isReady) frame.contentWindow.postMessage({ code: code.textContent, isDark: matchMedia('(prefers-color-scheme: dark)').matches }, '*');
+    if (data.isReady) ask();
     else if (data.height) {
       frame.style.height = `${Math.min(data.height, 1200)}px`;
       box.classList.add('drawn');
     } else if (data.problem) {
       frame.remove();
-      removeEventListener('message', hear);
+      forget();
     }
   };
+  const ask = () => frame.contentWindow?.postMessage({ code: code.textContent, isDark: DARK.matches }, '*');
+  const forget = () => {
+    removeEventListener('message', hear);
+    DARK.removeEventListener('change', ask);
+  };
   addEventListener('message', hear);
+  DARK.addEventListener('change', ask);
   box.querySelector('.code-head').after(frame);
 }
 

@@ -5,6 +5,7 @@ import { Commands } from './composer/commands.js';
 import { Draft } from './composer/draft.js';
 import { Outbox } from './outbox.js';
 import { follow, loadRows } from './reading.js';
+import { countJobs } from './sidebar/active.js';
 import { list } from './sidebar/list.js';
 import { focusText, redraw, state } from './state.js';
 import { whenOf } from './words.js';
@@ -77,6 +78,7 @@ const undoneIn = (reply) => /^Undone(?:, \d+ turns)?:\n\n(.+)$/s.exec(reply)?.[1
 
 function taken(item, answer) {
   const conversation = state.opened.get(item.conversation);
+  if (answer.command) countJobs();
   if (conversation) {
     if (answer.command) {
       const { message: id, reply, choices } = answer;

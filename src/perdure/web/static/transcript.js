@@ -112,6 +112,17 @@ function placeOf({ turn, at }, entries) {
   return last >= 0 ? last + 1 : entries.findIndex((other) => other.turn === turn);
 }
 
+// Of calls that are asked about at once, any may be asked about first: their questions stand as the
+// calls do, or what is about to be clicked would change its place.
+function inOrder(question, place, entries) {
+  const calls = entries.flatMap(({ turn, calls: made }) => (turn === question.turn ? made.map(({ id }) => id) : []));
+  const rank = calls.indexOf(question.call);
+  if (rank < 0) return place;
+  const isLater = ({ role, turn, call }) => role === 'approval' && turn === question.turn && calls.indexOf(call) > rank;
+  const later = entries.findIndex(isLater);
+  return later >= 0 ? Math.min(later, place) : place;
+}
+
 const isLikeQuestion = (a, b) => JSON.stringify({ ...a, tick: 0 }) === JSON.stringify({ ...b, tick: 0 });
 
 function withDelta(entry, { offset, text }, tick) {
@@ -393,12 +404,16 @@ export class Transcript {
 
   // The name of whoever has answered is not in the event, only in the question itself.
   #approval({ by, ...told }) {
-    this.#put(questionOf(told, this.find(told.id), this.tick));
+    const known = this.find(told.id);
+    const entry = questionOf(told, known, this.tick);
+    if (known || !this.#insert(entry)) this.#put(entry);
     return false;
   }
 
   #insert(entry) {
     const place = placeOf(entry, this.entries);
-    if (place >= 0) this.entries = this.entries.toSpliced(place, 0, entry);
+    if (place < 0) return false;
+    this.entries = this.entries.toSpliced(inOrder(entry, place, this.entries), 0, entry);
+    return true;
   }
 }

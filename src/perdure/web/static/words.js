@@ -153,7 +153,7 @@ export function timeRows(timings) {
   return Object.entries(STEPS).filter(([step]) => timings[step]).map(([step, words]) => [words, spanWords(timings[step])]);
 }
 
-export const shortCount = (count) => (count < 10_000 ? number(count) : `${number(Math.round(count / 1000))}k`);
+export const shortCount = (count) => number(count, count < 10_000 ? {} : { notation: 'compact', maximumFractionDigits: 0 });
 
 export const percent = (share) => number(share, { style: 'percent', maximumFractionDigits: 0 });
 

@@ -1,11 +1,12 @@
 // The message box: what is being written, and the buttons beside it.
 
 import { t } from '../language.js';
-import { Button, Icon, html, remembered, useLayoutEffect, useRef, useState } from '../ui.js';
+import { Button, Icon, html, remembered, useEffect, useLayoutEffect, useRef, useState } from '../ui.js';
 import { Chips } from './chips.js';
 import { CommandList, rowId } from './commands.js';
 
 const TALLEST_PX = 260;
+const TICK_MS = 250;
 const canRecord = Boolean(navigator.mediaDevices?.getUserMedia && window.MediaRecorder);
 
 // A keyboard on a screen has no Shift+Enter: there Enter is a new line, and the button sends.
@@ -21,6 +22,8 @@ function Attach({ draft }) {
     <input id="files" type="file" multiple hidden tabindex="-1" aria-hidden="true" ref=${picker} onChange=${picked} />
     <button type="button" class="icon" aria-label=${t('attach_files')} title=${t('attach_files')} onClick=${() => picker.current.click()}><${Icon} name="paperclip" /></button>`;
 }
+
+const clockOf = (s) => `${Math.floor(s / 60)}:${String(s % 60).padStart(2, '0')}`;
 
 function Record({ draft }) {
   const [stop, setStop] = useState(null);
@@ -42,8 +45,16 @@ function Record({ draft }) {
       draft.fail(failure.message);
     }
   };
+  const [lasted_s, setLasted] = useState(0);
+  useEffect(() => {
+    if (!stop) return () => {};
+    const begun = Date.now();
+    setLasted(0);
+    const timer = setInterval(() => setLasted(Math.floor((Date.now() - begun) / 1000)), TICK_MS);
+    return () => clearInterval(timer);
+  }, [stop]);
   const words = stop ? t('stop_recording') : t('record_a_voice_message');
-  return html`<button id="record" type="button" class="icon" aria-label=${words} title=${words} aria-pressed=${String(Boolean(stop))} onClick=${toggle}><${Icon} name="mic" /></button>`;
+  return html`<button id="record" type="button" class="icon" aria-label=${words} title=${words} aria-pressed=${String(Boolean(stop))} onClick=${toggle}><${Icon} name="mic" /></button>${stop ? html`<span class="lasted">${clockOf(lasted_s)}</span>` : null}`;
 }
 
 function Editing({ cancel }) {

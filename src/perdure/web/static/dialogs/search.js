@@ -2,7 +2,7 @@
 
 import * as api from '../api.js';
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../ui.js';
-import { shortTime } from '../words.js';
+import { plainTitle, shortTime } from '../words.js';
 import { t } from '../language.js';
 
 const PAUSE_MS = 200;
@@ -41,7 +41,7 @@ function useHits(query) {
   return { ...found, more };
 }
 
-export function Search({ first, titleOf, go }) {
+export function Search({ first, titleOf, go, close }) {
   const [query, setQuery] = useState(first);
   const { hits, next, problem, isDone, more } = useHits(query);
   const field = useRef(null);
@@ -49,6 +49,12 @@ export function Search({ first, titleOf, go }) {
     field.current.focus();
     field.current.setSelectionRange(first.length, first.length);
   }, []);
+  // Else the first Escape would only empty the field.
+  const keyed = (event) => {
+    if (event.key !== 'Escape' || event.isComposing) return;
+    event.preventDefault();
+    close();
+  };
   const submit = (event) => {
     event.preventDefault();
     if (hits[0]) go(hits[0]);
@@ -56,12 +62,12 @@ export function Search({ first, titleOf, go }) {
   const words = problem || (query.trim() && isDone && !hits.length ? t('nothing_was_found') : '');
   return html`
     <form role="search" onSubmit=${submit}>
-      <input type="search" ref=${field} aria-label=${t('search_in_all_conversations')} placeholder=${t('search_in_all_conversations')} dir="auto" value=${query} onInput=${(event) => setQuery(event.currentTarget.value)} />
+      <input type="search" ref=${field} aria-label=${t('search_in_all_conversations')} placeholder=${t('search_in_all_conversations')} dir="auto" value=${query} onKeyDown=${keyed} onInput=${(event) => setQuery(event.currentTarget.value)} />
     </form>
     <ul class="hits">${hits.map((hit) => html`<li key=${hit.cursor}>
       <button type="button" class="hit" onClick=${() => go(hit)}>
         <span class="hit-head"><strong dir="auto">${titleOf(hit.conversation)}</strong><span class="meta">${hit.role === 'user' ? t('you') : t('answer')} · ${shortTime(hit.at)}</span></span>
-        <span class="hit-text" dir="auto">${marked(hit.text, query)}</span>
+        <span class="hit-text" dir="auto">${marked(plainTitle(hit.text), query)}</span>
       </button>
     </li>`)}</ul>
     ${next ? html`<button type="button" class="quiet small" onClick=${more}>${t('show_more')}</button>` : null}

@@ -102,7 +102,7 @@ function useDrawer(isOpen) {
   return { closer, isDrawer: isNarrow };
 }
 
-function Drawn({ current, local, isOpen, acts }) {
+function Drawn({ current, local, isOpen, jobs, acts }) {
   const { closer, isDrawer } = useDrawer(isOpen);
   const names = local ? local.split('\n') : [];
   return html`
@@ -116,16 +116,16 @@ function Drawn({ current, local, isOpen, acts }) {
       <div id="conversations" class="conversations"><${Groups} current=${current} local=${names} acts=${acts} /></div>
       ${list.hasMore ? html`<${Button} class="quiet" label=${t('show_more')} action=${() => list.showMore()} />` : null}
       <p class="error" role="status" hidden=${!list.problem}>${list.problem}</p>
-      <${Ways} acts=${acts} />
+      <${Ways} jobs=${jobs} acts=${acts} />
     </nav>
     ${isDrawer && isOpen ? html`<div class="backdrop" onClick=${() => toggle(false)}></div>` : null}`;
 }
 
-function Ways({ acts }) {
+function Ways({ jobs, acts }) {
   return html`<div class="ways">
     <button id="show-archived" class="way" type="button" aria-pressed=${String(list.isArchive)} onClick=${() => list.toggleArchive()}>${t('archived')}</button>
-    <a class="way" href="static/jobs.html">${t('jobs')}</a>
-    <button class="way" type="button" aria-haspopup="dialog" onClick=${acts.settings}>${t('settings')}</button>
+    <a class="way" href="static/jobs.html">${jobs ? t('jobs_active', { count: jobs }) : t('jobs')}</a>
+    <button id="settings" class="icon" type="button" aria-label=${t('settings')} title=${t('settings')} aria-haspopup="dialog" onClick=${acts.settings}><${Icon} name="settings" /></button>
   </div>`;
 }
 
