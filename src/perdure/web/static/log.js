@@ -67,7 +67,7 @@ function Outcome({ row: { outcome, text, turn, canContinue, canRetry, offers }, 
     ${canContinue ? html`<${Offer} label=${t('continue')} act=${acts.goOn} />` : null}
     ${canRetry ? html`<${Offer} label=${t('retry')} act=${acts.retry} />` : null}
     ${offers ? offers.split(',').map((name) => html`<${Offer} key=${name} label=${OFFERS[name]} act=${() => acts.say(`/${name}`)} />`) : null}
-    ${outcome === 'failed' ? html`<span class="meta" title=${t('the_operator_finds_out_why')}>${turn}</span>` : null}`;
+    ${outcome === 'failed' ? html`<span class="meta" title=${t('the_operator_finds_out_why')}>${t('for_the_operator_turn', { turn })}</span>` : null}`;
 }
 
 function Status({ row: { text, isBusy } }) {

@@ -167,7 +167,8 @@ function outcomeRow(key, turn, outcome, reason, { canRetry = false, hasText = fa
   if (!text) return [];
   const isCut = outcome === 'failed' || (outcome === 'done' && reason === 'length');
   const canContinue = canRetry && hasText && isCut;
-  return [{ key, kind: 'outcome', turn, outcome, text, canContinue, canRetry: canRetry && CAN_RETRY.has(outcome), offers: canRetry ? offersIn(circumstances.ending ?? '') : '' }];
+  const canAskAgain = CAN_RETRY.has(outcome) || (outcome === 'done' && circumstances.isSilent);
+  return [{ key, kind: 'outcome', turn, outcome, text, canContinue, canRetry: canRetry && canAskAgain, offers: canRetry ? offersIn(circumstances.ending ?? '') : '' }];
 }
 
 function endRows(entry, transcript, { facts, lastTurn, unseen }) {

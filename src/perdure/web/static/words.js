@@ -1,5 +1,5 @@
 // The gateway's closed sets, said to a person.
-import { locale, number, t } from './language.js';
+import { language, locale, number, t } from './language.js';
 
 export const QUESTION = t('an_answer_here_was_cut');
 
@@ -31,13 +31,21 @@ export function reasonWords(reason) {
   return REASONS[reason] ?? (/\s/.test(reason) ? reason : reason.replaceAll('_', ' '));
 }
 
-const withReason = (lead, reason) => {
-  const words = reasonWords(reason);
-  const text = words ? `${lead}: ${words.trimEnd()}` : lead;
-  return /[.?!…。？！]$/.test(text) ? text : `${text}.`;
-};
+const ended = (text) => (/[.?!…。？！]$/.test(text) ? text : `${text}.`);
 
-const renewalWords = (at) => (at ? ` ${t('here_that_is_time', { time: shortTime(at) })}` : '');
+function withReason(lead, words) {
+  if (!words) return `${lead}.`;
+  return ended(/^\p{Lu}/u.test(words) ? `${lead}. ${words.trimEnd()}` : `${lead}: ${words.trimEnd()}`);
+}
+
+// The gateway tells details in English; what is known of the reason is said in the page's language
+// before them.
+function whyWords(lead, reason, detail) {
+  const isForeign = detail && language !== 'en' && reason in REASONS;
+  return isForeign ? `${lead}: ${REASONS[reason]}. ${ended(detail.trimEnd())}` : withReason(lead, detail || reasonWords(reason));
+}
+
+const renewalWords = (at) => (at ? ` ${t('here_that_is_time', { time: momentWords(at) })}` : '');
 
 // `detail` says more than the reason: to operators all that is known, to others what concerns them.
 export function outcomeWords(outcome, reason, { detail = '', ending = '', renewsAt = 0, isSilent = false, isContinued = false, isContinuing = false, isAsked = false } = {}) {
@@ -46,8 +54,8 @@ export function outcomeWords(outcome, reason, { detail = '', ending = '', renews
       if (reason === 'length') return t('the_answer_reached_the_model');
       if (reason === 'content_filter') return t('the_model_provider_filtered_part');
       return isSilent ? t('the_agent_has_answered_nothing') : '';
-    case 'failed': return detail || !ending ? withReason(t('this_answer_failed'), detail || reason) : ending;
-    case 'refused': return withReason(t('not_answered'), detail || reason) + renewalWords(renewsAt);
+    case 'failed': return detail || !ending ? whyWords(t('this_answer_failed'), reason, detail) : ending;
+    case 'refused': return whyWords(t('not_answered'), reason, detail) + renewalWords(renewsAt);
     case 'stopped': return t('was_stopped');
     case 'superseded': return t('replaced_by_the_next_message');
     case 'suspended':
@@ -132,6 +140,13 @@ export function shortTime(at, now = new Date()) {
   if (when.toDateString() === now.toDateString()) return clockTime(when);
   const sameYear = when.getFullYear() === now.getFullYear();
   return when.toLocaleDateString(locale, { day: 'numeric', month: 'short', ...(sameYear ? {} : { year: 'numeric' }) });
+}
+
+// The time, with its day unless that is today.
+function momentWords(at) {
+  const when = whenOf(at);
+  const isToday = when.toDateString() === new Date().toDateString();
+  return isToday ? clockTime(when) : when.toLocaleString(locale, { dateStyle: 'medium', timeStyle: 'short' });
 }
 
 const STEPS = {
