@@ -19,6 +19,7 @@ IMPORT: Final = re.compile(
     r"""^(?:import|export) [^'"]*?from '(\./|\.\./)([^']+)';""", re.MULTILINE
 )
 FIRST_BYTES_MAX: Final = 200_000
+LINES_MAX: Final = 300
 
 
 def test_vendored_files_are_the_released_ones() -> None:
@@ -73,6 +74,11 @@ def test_what_the_page_begins_with_is_fetched_at_once() -> None:
     html = load()["index.html"].body.decode()
     named = re.findall(r'<link rel="modulepreload" href="static/([^"]+)">', html)
     assert sorted(named) == sorted(n for n in first_loaded() - {"chat.js"} if n.endswith("js"))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(STATIC)))
+def test_each_script_is_short_enough_to_read(path: Path) -> None:
+    assert len(path.read_text("utf-8").splitlines()) <= LINES_MAX
 
 
 def tables() -> dict[str, dict[str, str | dict[str, str]]]:

@@ -8,7 +8,7 @@ export const keepToken = (value) => storage.write(TOKEN, value);
 export const forgetToken = () => storage.remove(TOKEN);
 
 // status 0: the request may or may not have arrived; only an id makes it safe to repeat.
-export class Failure extends Error {
+class Failure extends Error {
   constructor(message, { status = 0, code = 'unreachable', retryable = true, after_ms = 0 } = {}) {
     super(message);
     Object.assign(this, { status, code, retryable, after_ms });

@@ -3,9 +3,11 @@
 
 import * as api from './api.js';
 import { Asked } from './asked.js';
+import { isLocal } from './entries.js';
 import { EventStream } from './sse.js';
-import { PAGE, Transcript, isLocal } from './transcript.js';
+import { Transcript } from './transcript.js';
 
+const PAGE = 50;
 const RELOAD_WAIT_MS = 40;
 const BUSY_WAIT_MS = 2000;
 const LOADING_TRIES = 250;

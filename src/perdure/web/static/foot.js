@@ -2,7 +2,7 @@
 
 import * as api from './api.js';
 import { copyText } from './clipboard.js';
-import { entryOf } from './transcript.js';
+import { entryOf } from './entries.js';
 import { Icon, html, useState } from './ui.js';
 import { shortCount, spanWords, timeRows } from './words.js';
 import { number, t } from './language.js';

@@ -97,7 +97,7 @@ function healLinks(text) {
 
 // Text that is still arriving ends anywhere. What is surely the beginning of a marker is held
 // back or closed, so that the page does not flicker between two readings of it.
-export function heal(text) {
+function heal(text) {
   const fence = openFence(text);
   if (fence) {
     const whole = text.replace(/\n {0,3}(`{1,}|~{1,})$/, '\n');

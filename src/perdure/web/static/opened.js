@@ -84,7 +84,7 @@ function present(draftOf) {
 let resting = null;
 
 // Something has happened that may have changed who answers; what comes in a burst is read once.
-export function lookWhoAnswers() {
+function lookWhoAnswers() {
   clearTimeout(resting);
   resting = setTimeout(() => readWhoAnswers().catch(() => {}), REST_MS);
 }

@@ -63,7 +63,7 @@ function placeOf(turn, waiting, queued) {
 }
 
 const TODO = '📋 **To do**';
-export const isTodo = ({ role, text }) => role === 'notice' && text.startsWith(TODO);
+const isTodo = ({ role, text }) => role === 'notice' && text.startsWith(TODO);
 
 const REFUSALS = new Set(['denied', 'expired', 'undeliverable', 'withdrawn']);
 

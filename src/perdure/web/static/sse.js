@@ -5,7 +5,7 @@ const LONGEST_WAIT_MS = 10_000;
 const SILENCE_MS = 60_000;
 const STALE_MS = 20_000;
 
-export class Parser {
+class Parser {
   #buffer = '';
   #event = '';
   #data = [];

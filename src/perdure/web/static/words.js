@@ -26,7 +26,7 @@ const REASONS = {
   agent_lost_beside: t('agent_program_ended'),
 };
 
-export function reasonWords(reason) {
+function reasonWords(reason) {
   if (!reason) return '';
   return REASONS[reason] ?? (/\s/.test(reason) ? reason : reason.replaceAll('_', ' '));
 }

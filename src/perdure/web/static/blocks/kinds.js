@@ -4,7 +4,7 @@
 // A model may write what it thinks into its answer, between these marks, at the very beginning.
 const THOUGHTS = /^\s*<(think|thinking)>([\s\S]*?)(?:<\/\1>\s*|$)/;
 
-export function thoughtsIn(text) {
+function thoughtsIn(text) {
   const [whole, , thoughts] = THOUGHTS.exec(text) ?? [];
   if (whole === undefined) return { thoughts: '', rest: text, isThinking: false };
   return { thoughts: thoughts.trim(), rest: text.slice(whole.length), isThinking: whole.length === text.length && !/<\/think(ing)?>\s*$/.test(whole) };

@@ -15,7 +15,7 @@ const LINES_MAX = 8;
 const IN_SESSION = 'Allow in this session';
 
 // The question without the list of choices and the hint below it: here they are buttons.
-export function askedIn(text, choices) {
+function askedIn(text, choices) {
   const from = text.lastIndexOf(choices.length ? '\n\n1. ' : '\n\nSay it, ');
   return from > 0 ? text.slice(0, from) : text;
 }

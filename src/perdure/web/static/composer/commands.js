@@ -9,7 +9,7 @@ const FIRST_WORD = /^\/([a-z]*)$/i;
 const typedIn = (text) => FIRST_WORD.exec(text)?.[1] ?? null;
 
 // The exact name comes first: Enter then means it, and not a longer one.
-export function matching(commands, typed) {
+function matching(commands, typed) {
   const begun = typed.toLowerCase();
   const namesOf = ({ name, aliases }) => [name, ...aliases];
   const isExact = (command) => namesOf(command).includes(begun);

@@ -2,7 +2,7 @@
 
 import * as api from '../api.js';
 import { Blocks } from '../blocks/index.js';
-import { entryOf } from '../transcript.js';
+import { entryOf } from '../entries.js';
 import { Button, html, useEffect, useLayoutEffect, useRef, useState } from '../ui.js';
 import { plainTitle, shortTime } from '../words.js';
 import { t } from '../language.js';
