@@ -35,6 +35,8 @@ REPLIES: dict[str, Reply] = {
 
 def reply(request: ScriptedRequest) -> Reply:
     """Answer the last word that has a reply: messages that got no answer stand before it."""
+    if "Answer with the summary" in request.last_user_text:
+        return say("They told stories.")
     words = reversed(request.last_user_text.split())
     return next((REPLIES[word] for word in words if word in REPLIES), say("well"))
 
@@ -98,3 +100,29 @@ async def test_others_are_told_in_plain_words_what_concerns_them(
         # Midnight in UTC is about noon there.
         assert re.search(r"Here that is .*1[12]?:00.PM", told), told
         assert chat.errors == []
+
+
+async def test_a_summary_is_shown_and_all_is_read_again_by_a_click(chat: Chat) -> None:
+    await chat.sign_in()
+    page = chat.page
+    for number in range(3):
+        await chat.say("a long story " * 60 + str(number))
+        await expect(page.locator(".assistant:not(.streaming)")).to_have_count(number + 1)
+        await chat.at_rest()
+    who = page.get_by_role("button", name="Who answers")
+    await who.click()
+    dialog = page.get_by_role("dialog", name="Who answers here")
+    await dialog.get_by_role("button", name="Shorten").click()
+    await expect(page.locator(".notice").last).to_contain_text("Compacted")
+    await who.click()
+    await expect(dialog).to_contain_text("A summary stands for one older turn.")
+    await dialog.get_by_text("The summary").click()
+    await expect(dialog.locator(".prose")).to_have_text("They told stories.")
+    await dialog.get_by_role("button", name="Show all again").click()
+    await expect(page.locator(".notice").last).to_contain_text("again")
+    await who.click()
+    await expect(dialog.get_by_role("button", name="Shorten")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(who).to_be_focused()
+    assert [text for role, text in await chat.shown() if role == "assistant"] == ["well"] * 3
+    assert chat.errors == []
