@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Locator, Route, expect
-from tests.chat_window import Chat, opened
+from tests.chat_window import Chat, Gateway, Guest, opened
 
 from perdure.testkit.models.model_script import call_tools, in_turn, say
 from perdure.testkit.models.model_server import ModelServer
@@ -469,6 +469,26 @@ async def test_questions_stand_as_their_calls_do_whichever_is_told_first(chat: C
     await chat.sign_in()
     for order in permutations("abc"):
         assert await chat.page.evaluate(ASKED, list(order)) == ["a", "b", "c"]
+
+
+@pytest.mark.shared
+async def test_what_the_gateway_asks_and_lists_is_in_the_language_of_the_page(
+    browser: str, place: Gateway | Guest
+) -> None:
+    small = {"width": 360, "height": 740}
+    async with opened(browser, place, locale="de-DE", viewport=small) as chat:
+        await chat.sign_in()
+        items = json.dumps({"items": [{"text": "graben", "state": "done"}, {"text": "gießen"}]})
+        await chat.say(f"demo tool todo {items}")
+        await expect(chat.page.locator(".todo p")).to_have_text("Zu tun (1 von 2 erledigt)")
+        await chat.at_rest()
+        await chat.say(LIST_MEMORY)
+        lead = "Darf ich memory mit diesen Argumenten aufrufen?"
+        await expect(card(chat).locator(".prose")).to_have_text(lead)
+        assert await has_no_sideways_scroll(chat)
+        await press(chat, "Ablehnen").click()
+        await over(chat, "Von guest")
+        assert chat.errors == []
 
 
 @pytest.mark.shared

@@ -2,6 +2,9 @@
 
 const tell = (news) => parent.postMessage(news, '*');
 
+// Where there is less room it is drawn smaller.
+const sizes = new ResizeObserver(([{ contentRect }]) => tell({ height: Math.ceil(contentRect.height) + 28 }));
+
 addEventListener('message', async ({ source, data }) => {
   if (source !== parent || typeof data?.code !== 'string') return;
   try {
@@ -9,7 +12,7 @@ addEventListener('message', async ({ source, data }) => {
     const { svg } = await window.mermaid.render('drawn', data.code);
     const holder = document.getElementById('diagram');
     holder.innerHTML = svg;
-    tell({ height: Math.ceil(holder.getBoundingClientRect().height) + 28 });
+    sizes.observe(holder);
   } catch (error) {
     tell({ problem: String(error.message ?? error) });
   }

@@ -45,9 +45,17 @@ function Clock({ deadline }) {
   return html`<span class=${deadline - now < 60_000 ? 'time-left soon' : 'time-left'} aria-live="off">${timeLeft(deadline, now)}</span>`;
 }
 
+// What the gateway asks in words of its own, asked in the page's language.
+const MAY_I = /^May I call \*\*([^\n]+)\*\* with these arguments\?$/m;
+const WAS_CUT = /^⚠️ The same call was cut short before [^\n]*$/mu;
+
+const inOurWords = (text) =>
+  text.replace(MAY_I, (_, name) => t('may_i_call_name', { name })).replace(WAS_CUT, () => `⚠️ ${t('the_same_call_was_cut')}`);
+
 function Lead({ name, text, choices, isApproval }) {
-  const words = isApproval ? partsOf(text).lead : askedIn(text, choices);
-  return html`<${Prose} text=${words.replace(/^(🔐|❓) /u, '') || t('may_i_call_name', { name: (name ?? t('a_tool')).replace(/[*`]/g, '') })} />`;
+  const words = (isApproval ? partsOf(text).lead : askedIn(text, choices)).replace(/^(🔐|❓) /u, '');
+  const unsaid = () => t('may_i_call_name', { name: (name ?? t('a_tool')).replace(/[*`]/g, '') });
+  return html`<${Prose} text=${(isApproval ? inOurWords(words) : words) || unsaid()} />`;
 }
 
 function Result({ entry }) {
