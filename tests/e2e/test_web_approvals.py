@@ -492,6 +492,22 @@ async def test_what_the_gateway_asks_and_lists_is_in_the_language_of_the_page(
 
 
 @pytest.mark.shared
+async def test_code_and_changes_read_from_the_left_on_a_page_from_the_right(
+    browser: str, place: Gateway | Guest, file: Path
+) -> None:
+    async with opened(browser, place, locale="ar") as chat:
+        await chat.sign_in()
+        await expect(chat.page.locator("html")).to_have_attribute("dir", "rtl")
+        await chat.say(edit(file))
+        for part in (".arguments", ".diff"):
+            await expect(card(chat).locator(part)).to_have_css("direction", "ltr")
+        await expect(card(chat).locator(".time-left")).to_have_css("unicode-bidi", "plaintext")
+        await press(chat, "Deny").click()
+        await over(chat, "Denied")
+        assert chat.errors == []
+
+
+@pytest.mark.shared
 async def test_hostile_arguments_are_text_and_nothing_of_them_is_hidden(
     chat: Chat, file: Path
 ) -> None:

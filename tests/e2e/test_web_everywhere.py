@@ -126,6 +126,7 @@ async def test_jobs_are_found_from_the_chat_and_changed_on_a_phone(chat: Chat, a
     await page.get_by_role("link", name="Jobs (1)").click()
     job = page.get_by_role("listitem").filter(has=page.get_by_role("heading", name="Watering"))
     await expect(job).to_contain_text("Water *the* beds")
+    await expect(job).to_contain_text("every 60 minutes")
     await expect(job.locator(".job-state")).to_have_text("Active")
     await page.set_viewport_size({"width": 360, "height": 700})
     assert await fits(page)

@@ -5,12 +5,12 @@ import { openSearch } from './acts.js';
 import { noteSeen, showAsked, whenRefused } from './opened.js';
 import { Page } from './page.js';
 import { scroller } from './reading.js';
-import { isActive } from './rows.js';
 import { draft, outbox, prepare, stop } from './sending.js';
 import { countJobs } from './sidebar/active.js';
 import { list } from './sidebar/list.js';
 import * as signin from './signin.js';
 import { drawNow, drawnBy, focusText, isBusyElsewhere, redraw, state } from './state.js';
+import { isActive } from './transcript.js';
 import { html, render } from './ui.js';
 import { t } from './language.js';
 

@@ -3,7 +3,7 @@
 import { request } from './api.js';
 import { PageQuestion, ask } from './dialogs/question.js';
 import { exact } from './exact.js';
-import { locale, t } from './language.js';
+import { locale, number, t } from './language.js';
 import { drawnBy, redraw, state } from './state.js';
 import { Button, Icon, html, render, useState } from './ui.js';
 
@@ -34,6 +34,17 @@ async function allJobs() {
     cursor = next;
   }
   return found;
+}
+
+const UNITS = [['day', 86_400], ['hour', 3600], ['minute', 60], ['second', 1]];
+
+// An interval comes in seconds, an instant in UTC; an expression is shown as it is.
+function timesOf(schedule, timezone) {
+  if (/^\d{4}-\d\d-\d\dT/.test(schedule)) return timeOf(schedule, timezone);
+  const seconds = Number(/^every (\d+) s$/.exec(schedule)?.[1]);
+  if (!seconds) return schedule;
+  const [unit, size] = UNITS.find(([, each]) => seconds % each === 0 && seconds > each) ?? UNITS.at(-1);
+  return t('every_span', { span: number(seconds / size, { style: 'unit', unit, unitDisplay: 'long' }) });
 }
 
 // Does something, and reads again what became of it. Says why it could not be done.
@@ -91,7 +102,7 @@ function Job({ job }) {
     <h2 dir="auto">${name}<span class=${`job-state ${standing}`}>${STATES[standing] ?? standing}</span></h2>
     ${prompt && prompt !== name ? html`<p class="job-prompt" dir="auto">${prompt}</p>` : null}
     <dl>
-      <dt>${t('schedule')}</dt><dd>${schedule}</dd>
+      <dt>${t('schedule')}</dt><dd>${timesOf(schedule, timezone)}</dd>
       <dt>${t('conversation')}</dt><dd><a href=${`../#c=${encodeURIComponent(conversation)}`}>${conversation}</a></dd>
       <${When} job=${job} />
       <${Last} job=${job} />

@@ -96,6 +96,8 @@ const KINDS = {
   status: Status,
 };
 
+export { rowsOf } from './rows.js';
+
 // What a row is, for the style sheet.
 function marksOf(row) {
   switch (row.kind) {

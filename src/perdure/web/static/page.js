@@ -9,12 +9,12 @@ import { Head } from './head.js';
 import { t } from './language.js';
 import { startNew } from './opened.js';
 import { Rows, follow, scroller, shown } from './reading.js';
-import { isActive } from './rows.js';
 import { commands, draft, editLast, isBlank, outbox, send, stop, stopEditing } from './sending.js';
 import { Sidebar } from './sidebar/sidebar.js';
 import { list } from './sidebar/list.js';
 import { SignIn } from './signin.js';
 import { state } from './state.js';
+import { isActive } from './transcript.js';
 import { Icon, html, lazily, useLayoutEffect, useRef, useState } from './ui.js';
 
 function Messages() {

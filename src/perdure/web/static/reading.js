@@ -1,11 +1,11 @@
 // Which part of the conversation is read: it follows the newest message, or stays where it is.
 
 import { isReady, ready } from './prose.js';
-import { isActive, rowsOf } from './rows.js';
 import { loadStyle } from './scripts.js';
 import { Scroller } from './scroll.js';
 import { Span, partOf } from './span.js';
 import { drawNow, redraw, state } from './state.js';
+import { isActive } from './transcript.js';
 import { html } from './ui.js';
 
 const LATER_PX = 400;
@@ -100,9 +100,10 @@ const NONE = { rows: [], isEmpty: false };
 
 // The rows that are drawn, and whether there is nothing to draw.
 export function shown({ transcript, problem }, pending) {
-  isHeldBack = (transcript.entries.length > 0 || pending.length > 0) && !canDraw(transcript, pending);
+  const isAnything = transcript.entries.length > 0 || pending.length > 0 || isActive(transcript);
+  isHeldBack = isAnything && !canDraw(transcript, pending);
   if (isHeldBack) return NONE;
-  const rows = rowsOf(partOf(transcript, span.of(transcript.entries)), pending);
+  const rows = isAnything ? log.rowsOf(partOf(transcript, span.of(transcript.entries)), pending) : [];
   return { rows, isEmpty: !rows.length && transcript.isLoaded && !problem };
 }
 

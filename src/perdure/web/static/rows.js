@@ -1,14 +1,12 @@
 // From a conversation's state to the rows of the log. Pure; a row is drawn again only when one of
 // its fields changed.
 
-import { outcomeWords } from './words.js';
 import { t } from './language.js';
+import { isActive } from './transcript.js';
+import { outcomeWords } from './words.js';
 
 const CAN_RETRY = new Set(['failed', 'refused', 'stopped']);
 const NONE = [];
-const ACTIVE = new Set(['running', 'waiting', 'resume_pending']);
-
-export const isActive = (transcript) => ACTIVE.has(transcript.state);
 
 function turnFacts(transcript) {
   const facts = new Map();

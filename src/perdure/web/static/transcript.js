@@ -27,6 +27,10 @@ const placeAt = (stored, at) => stored.findLastIndex((entry) => at === null || (
 // A command as it was typed says more than its name.
 const longer = (a, b) => ((a?.length ?? 0) >= (b?.length ?? 0) ? a : b) ?? null;
 
+const ACTIVE = new Set(['running', 'waiting', 'resume_pending']);
+
+export const isActive = ({ state }) => ACTIVE.has(state);
+
 export class Transcript {
   entries = [];
   outcomes = new Map();
