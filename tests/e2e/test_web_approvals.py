@@ -457,10 +457,10 @@ ASKED = """async (order) => {
     transcript.apply('message', { id: 'u', role: 'user', turn: 't', text: 'do it' });
     transcript.apply('message', { id: 'm', role: 'assistant', turn: 't', tool_calls: calls });
     for (const call of order) {
-        transcript.apply('approval', { id: `q${call}`, turn: 't', call, tool: call, state: 'pending' });
+        const asked = { id: `q${call}`, turn: 't', call, tool: call, state: 'pending' };
+        transcript.apply('approval', asked);
     }
-    const asked = transcript.entries.filter(({ role }) => role === 'approval');
-    return asked.map(({ call }) => call);
+    return transcript.entries.filter(({ role }) => role === 'approval').map(({ call }) => call);
 }"""
 
 
