@@ -522,6 +522,27 @@ async def test_the_page_speaks_german_to_those_who_want_that(
     assert chat.errors == []
 
 
+# What is loaded by somebody else is there between the first drawing and what follows it.
+LATE = """async () => {
+    const { html, lazily, render } = await import('/static/ui.js');
+    const Late = lazily(async () => () => html`<b>here by now</b>`);
+    const root = document.createElement('div');
+    document.body.append(root);
+    const loading = Late.loading();
+    render(html`<${Late} />`, root);
+    const before = root.textContent;
+    await loading;
+    return before;
+}"""
+
+
+@pytest.mark.shared
+async def test_what_was_loaded_meanwhile_is_drawn(chat: Chat) -> None:
+    await chat.sign_in()
+    assert await chat.page.evaluate(LATE) == ""
+    await expect(chat.page.get_by_text("here by now")).to_have_count(1)
+
+
 @pytest.mark.shared
 async def test_a_library_that_is_missing_costs_no_text(chat: Chat) -> None:
     async def said(route: Route) -> None:

@@ -15,11 +15,12 @@ export const Button = ({ label, class: className, action, ...rest }) =>
 // A component that is loaded when it is drawn first. `load()` returns it.
 export function lazily(load) {
   let Found = null;
-  const loading = () => load().then((component) => (Found = component));
+  const loading = async () => (Found ??= await load());
   function Lazy(props) {
     const [, setLoaded] = useState(Found !== null);
+    // It may have come since it was drawn, loaded for another place.
     useEffect(() => {
-      if (!Found) loading().then(() => setLoaded(true), () => {});
+      loading().then(() => setLoaded(true), () => {});
     }, []);
     return Found && html`<${Found} ...${props} />`;
   }
