@@ -516,6 +516,8 @@ async def test_the_page_speaks_german_to_those_who_want_that(
             button = page.locator(".row.assistant").get_by_role("button", name=name)
             await expect(button).to_be_visible()
         await expect(page.locator("#conversations h2")).to_have_text(["Heute"])
+        await window.say("/new")
+        await expect(page.locator(".notice").last).to_contain_text("Eine neue Sitzung")
         await context.close()
     await chat.sign_in()
     await expect(chat.page.get_by_role("button", name="New chat")).to_be_visible()

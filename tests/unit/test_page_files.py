@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 import perdure.web
+from perdure.domain.sayings.saying import ReaderLanguage, in_language, worded
 from perdure.web.pages import load
 
 STATIC: Final = Path(perdure.web.__file__).with_name("static")
@@ -175,3 +176,9 @@ def test_words_outside_of_the_tables_are_found() -> None:
     (part,) = fixed_parts(PIECE.sub("''", script))
     assert SAID.findall(part) == [("title", "Say it")]
     assert "Words" in part
+
+
+def test_the_page_knows_what_the_gateway_says_when_it_asks_again() -> None:
+    script = (STATIC / "rows.js").read_text("utf-8")
+    for language in ReaderLanguage:
+        assert f"'{in_language(worded('Asking again.'), language)}'" in script

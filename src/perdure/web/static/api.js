@@ -1,5 +1,5 @@
 import * as storage from './storage.js';
-import { t } from './language.js';
+import { language, t } from './language.js';
 
 const TOKEN = 'perdure.token';
 
@@ -75,7 +75,8 @@ export const listEvents = (signal) => request('GET', 'api/events', { headers: { 
 export const transcript = (name, { limit, before, notices }) =>
   answer('GET', conversation(name, `transcript${query({ limit, before, notices })}`));
 
-export const post = (name, message) => answer('POST', conversation(name, 'messages'), { json: message });
+// The gateway replies in the language of the page.
+export const post = (name, message) => answer('POST', conversation(name, 'messages'), { json: { ...message, language } });
 
 export const context = (conversation) => answer('GET', `api/context${query({ conversation: conversation || null })}`);
 

@@ -108,7 +108,8 @@ const isOnCard = (entry, transcript) =>
   entry.role === 'notice' && entry.question !== null && transcript.find(entry.question) !== undefined;
 
 // What asks again is seen at once, and its versions are told at the message.
-const isObvious = ({ role, command, text }) => role === 'notice' && /^\/(edit|retry)/.test(command ?? '') && text === 'Asking again.';
+const ASKING = new Set(['Asking again.', 'Ich frage noch einmal.']);
+const isObvious = ({ role, command, text }) => role === 'notice' && /^\/(edit|retry)/.test(command ?? '') && ASKING.has(text);
 
 // That the gateway is about to end is of no interest once it has gone on.
 const LEAVING = /^The gateway is about to /;
