@@ -80,7 +80,7 @@ export function Spent({ usage, timings, agentState }) {
 // What an agent's program has told of its own session.
 function stateRows(state) {
   const { mode = '', commands = NONE } = state ?? {};
-  return [[t('Mode'), mode], [t('Its commands'), commands.join(', ')]].filter(([, words]) => words);
+  return [[t('mode'), mode], [t('its_commands'), commands.join(', ')]].filter(([, words]) => words);
 }
 
 function usageRows(usage) {
