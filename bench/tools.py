@@ -18,7 +18,8 @@ from statistics import median
 from bench.load import Client, client
 from bench.processes import Program, perdure
 from bench.report import Findings, Gate
-from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
+from perdure.app.wiring.assembly import NodeParts, compose_node
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import HTTP, Address
 from perdure.domain.ids import PrincipalId

@@ -13,7 +13,8 @@ import pytest
 from tests.databases import sqlite_on
 
 from perdure.app.config.platforms import Hosts
-from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
+from perdure.app.wiring.assembly import NodeParts, compose_node
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.app.wiring.receiving import begin_receiving
 from perdure.domain.ids import SessionId
 from perdure.domain.inbound.arrivals import Arrival, Sender

@@ -23,7 +23,7 @@ from yarl import URL
 
 from perdure.adapters.webhook.adapter import ALIVE_S, POLL, make
 from perdure.adapters.webhook.manifest import Route, WebhookSettings
-from perdure.adapters.webhook.wire import Wire, retry_after_s
+from perdure.adapters.webhook.wire import Wire
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address
 from perdure.domain.errors import Ambiguous, PerdureError, Permanent, Rejected, Transient
@@ -31,6 +31,7 @@ from perdure.domain.ids import PartId
 from perdure.domain.inbound.arrivals import Arrival
 from perdure.domain.journal.records import AnswerSoFar
 from perdure.domain.secret import Secret
+from perdure.domain.waits import retry_after_s
 from perdure.ports.platform.adapter import (
     ArrivalReading,
     Delete,

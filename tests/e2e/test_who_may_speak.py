@@ -15,7 +15,8 @@ import pytest
 from perdure.adapters.matrix.login.keeping import CURSOR
 from perdure.app.config.loading import parse
 from perdure.app.config.platforms import Hosts, platforms
-from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
+from perdure.app.wiring.assembly import NodeParts, compose_node
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.app.wiring.receiving import begin_receiving
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import Address

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 ACCESS_ASKED_AGAIN: Final = "tests/sim/test_access_asked_again.py"
 DELIVERY_HOLDS: Final = "tests/sim/test_delivery_holds.py"
 FEED: Final = "tests/unit/test_feed.py"
+PUSHES: Final = "tests/sim/test_pushes_survive.py"
 HOOKS: Final = "tests/sim/test_hooks_survive.py"
 HANDOVER: Final = "tests/unit/test_handover.py"
 LEASES: Final = "tests/unit/test_leases.py"
@@ -75,6 +76,17 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         old="        await self._hooks.call(call)\n",
         new="        await self._occasions.heard(call)\n        await self._hooks.call(call)\n",
         killed_by=(f"{HOOKS}::test_no_instant_hides_an_end_from_hooks",),
+    ),
+    Mutant(
+        name="notification_deleted_before_it_is_sent",
+        promise="P2",
+        bug="The row of a notification is deleted first, so a crash hides it from the browser.",
+        file="engine/watching/push_pump.py",
+        symbol="PushPump._hand_over",
+        old="            await self._sender.send(push, key)\n",
+        new="            await self._pushes.arrived(push)\n"
+        "            await self._sender.send(push, key)\n",
+        killed_by=(f"{PUSHES}::test_a_push_service_that_wants_to_be_left_alone_is_asked_later",),
     ),
     Mutant(
         name="settled_turn_loses_its_time",

@@ -41,7 +41,29 @@ HOMES_SOON: Final = "test_the_return_from_an_end_that_was_told_is_told_however_s
 STORE_STILL: Final = "tests/contract/test_store_still.py"
 STORE_QUESTIONS: Final = "tests/contract/test_store_questions.py"
 
+STORE_PUSHES: Final = "tests/contract/test_store_pushes.py"
+
 MUTANTS: Final[tuple[Mutant, ...]] = (
+    Mutant(
+        name="newer_notification_deleted_with_the_older",
+        promise="P2",
+        bug="A notification that arrives late takes the newer one of its conversation with it.",
+        file="store/operations/pushes.py",
+        symbol="arrived",
+        old="yield from run(_DELETE, which, push.conversation_id, push.subject, push.at)",
+        new="yield from run(_SILENCE, which)",
+        killed_by=(f"{STORE_PUSHES}::test_of_a_conversation_only_the_newest_is_told[sqlite]",),
+    ),
+    Mutant(
+        name="browser_keeps_the_news_of_its_former_person",
+        promise="P12",
+        bug="Whoever signs in on a browser is shown what was to be told to somebody else there.",
+        file="store/operations/pushes.py",
+        symbol="subscribe",
+        old="    yield from run(_SILENCE, found.subscription)\n",
+        new="",
+        killed_by=(f"{STORE_PUSHES}::test_a_browser_belongs_to_whoever_uses_it_now[sqlite]",),
+    ),
     Mutant(
         name="occurrence_repeated_after_the_clock_was_set_back",
         promise="P17",

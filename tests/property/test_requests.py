@@ -24,7 +24,8 @@ from tests.databases import sqlite_on
 from perdure.agents.chat.dialects import DIALECTS
 from perdure.agents.chat.manifest import ChatSettings
 from perdure.agents.chat.tool_text import arguments_object, tool_name
-from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
+from perdure.app.wiring.assembly import NodeParts, compose_node
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.domain.address import Address
 from perdure.domain.checking.checker import violations
 from perdure.domain.errors import Conflict, Rejected

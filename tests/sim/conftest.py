@@ -17,7 +17,8 @@ from tests.databases import sqlite_on
 
 from perdure.app.reading.file_reading import FileReader
 from perdure.app.schedule.making import JobSettings
-from perdure.app.wiring.assembly import NodeDependencies, compose_node
+from perdure.app.wiring.assembly import compose_node
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.domain.errors import Ambiguous, Transient
 from perdure.domain.hooks.occasions import HookCall, Occasion
 from perdure.domain.ids import SessionId
@@ -29,6 +30,7 @@ from perdure.engine.foundation.supervisor import Supervisor
 from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed, FeedItem
+from perdure.ports.delivery.pushes import Push, PushSender
 from perdure.ports.records.occasions import Hooks
 from perdure.ports.turns.tools import Tools
 from perdure.store.drivers.driver import Driver
@@ -80,6 +82,21 @@ class FusedHooks:
 
     def dropped(self, call: HookCall) -> None:
         self._hooks.dropped(call)
+
+
+class FusedSender:
+    """Lets the process die right before and right after a notification was handed over, and lets
+    push services refuse it or break off."""
+
+    def __init__(self, sender: PushSender, fuse: Fuse) -> None:
+        self._sender = sender
+        self._fused = Fused(sender, fuse)
+        self.new_key = sender.new_key
+        self.public_part = sender.public_part
+        self.check = sender.check
+
+    async def send(self, push: Push, key: str) -> None:
+        await self._fused.send(push, key)
 
 
 class WatchedFeed(Feed):
@@ -136,6 +153,7 @@ def surroundings(world: World, store: Store, tools: Tools, fuse: Fuse) -> NodeDe
         speaker=ParrotSpeaker(),
         hooks=FusedHooks(world.hooks, fuse),
         jobs=JobSettings(boot=lambda: BootFile(text=world.boot)),
+        pushes=FusedSender(world.push_sender, fuse),
         terms=lambda _: Terms(rules=AccessRules(allow=frozenset({EVERYBODY}))),
     )
 

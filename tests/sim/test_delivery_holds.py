@@ -19,7 +19,8 @@ from tests.databases import sqlite_on
 
 from perdure.app.config.loading import Config
 from perdure.app.life.node import running_node
-from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
+from perdure.app.wiring.assembly import NodeParts, compose_node
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.delivery import Capabilities, DeliveryStep, Display, Pace, PartState, Streaming

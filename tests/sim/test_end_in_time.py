@@ -11,7 +11,7 @@ import pytest
 
 from perdure.app.config.loading import Config
 from perdure.app.life.node import RunningNode, running_node
-from perdure.app.wiring.assembly import NodeDependencies
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.errors import Transient

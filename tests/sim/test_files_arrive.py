@@ -11,7 +11,8 @@ from tests.databases import sqlite_on
 
 from perdure.app.network.public_web import RoutedWeb
 from perdure.app.network.web_fetching import WebFetcher
-from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
+from perdure.app.wiring.assembly import NodeParts, compose_node
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.domain.address import Address
 from perdure.domain.checking.checker import violations
 from perdure.domain.content.stickers import Sticker

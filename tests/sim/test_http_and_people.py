@@ -18,7 +18,7 @@ from tests.untyped_rows import rows
 
 from perdure.app.config.loading import parse
 from perdure.app.life.node import running_node
-from perdure.app.wiring.assembly import NodeDependencies
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.errors import Transient

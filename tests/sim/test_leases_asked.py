@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.databases import sqlite_on
 
-from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
+from perdure.app.wiring.assembly import NodeParts, compose_node
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.domain.address import Address
 from perdure.domain.inbound.updates import Accepted, Update
 from perdure.domain.journal.events import Attachment

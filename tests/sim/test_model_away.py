@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests.databases import sqlite_on
 
-from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
+from perdure.app.wiring.assembly import NodeParts, compose_node
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.domain.address import HTTP, Address
 from perdure.domain.checking.checker import violations
 from perdure.domain.ids import PrincipalId, TurnId

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from tests.databases import sqlite_on
 
-from perdure.app.wiring.assembly import NodeDependencies, compose_node
+from perdure.app.wiring.assembly import compose_node
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.domain.address import Address
 from perdure.domain.checking.checker import violations
 from perdure.domain.inbound.updates import Update

@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 from tests.databases import sqlite_on
 
-from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
+from perdure.app.wiring.assembly import NodeParts, compose_node
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.domain.address import Address
 from perdure.domain.cadence import CADENCE_MAX_S
 from perdure.domain.delivery import Capabilities, Pace, Rate, backoff_s

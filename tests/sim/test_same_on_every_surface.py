@@ -20,7 +20,7 @@ from tests.databases import sqlite_on
 
 from perdure.app.config.loading import Config
 from perdure.app.life.node import RunningNode, running_node
-from perdure.app.wiring.assembly import NodeDependencies
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.app.wiring.system import SystemClock, SystemEntropy
 from perdure.domain.address import HTTP, Address
 from perdure.domain.checking.checker import violations

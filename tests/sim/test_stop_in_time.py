@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tests.databases import sqlite_on
 
-from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
+from perdure.app.wiring.assembly import NodeParts, compose_node
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.app.wiring.system import SystemClock
 from perdure.domain.address import Address
 from perdure.domain.checking.checker import violations

@@ -20,6 +20,7 @@ PartId = NewType("PartId", str)
 PrincipalId = NewType("PrincipalId", str)
 NodeId = NewType("NodeId", str)
 MediaId = NewType("MediaId", str)
+SubscriptionId = NewType("SubscriptionId", str)
 
 RANDOM_BYTES: Final = 10
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"

@@ -13,6 +13,7 @@ from perdure.store.mint import Mint
 from perdure.store.ports.delivery.outbox import StoredOutbox
 from perdure.store.ports.delivery.pacing import StoredPacing
 from perdure.store.ports.delivery.parked import StoredParked
+from perdure.store.ports.delivery.pushes import StoredPushes
 from perdure.store.ports.people.access import StoredAccess
 from perdure.store.ports.people.memory import StoredMemory
 from perdure.store.ports.people.operators import StoredOperators
@@ -101,6 +102,7 @@ class Store:
         self.stickers = StoredStickers(driver, mint, node)
         self.memory = StoredMemory(driver, mint)
         self.occasions = StoredOccasions(driver, mint, node)
+        self.pushes = StoredPushes(driver, mint, node)
 
     async def open(self) -> list[Applied]:
         """Open the database and migrate it. Returns the migrations that were applied."""

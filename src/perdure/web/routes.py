@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from perdure.web.access import PRINCIPAL, TokenCheck, operator_of
-from perdure.web.api import contexts, native, places
+from perdure.web.api import contexts, native, places, pushes
 from perdure.web.endpoints import BODY, CURSOR, OLDER_CURSORS, Endpoint
 from perdure.web.http.answers import IDEMPOTENCY_KEY, Handler, body_of, json_response, number
 from perdure.web.long_reads import one_of_few
@@ -32,6 +32,7 @@ MODULES: Final = (
     contexts,
     records,
     places,
+    pushes,
     approvals,
     jobs,
     agents,

@@ -8,6 +8,7 @@ import msgspec
 from perdure.domain.outcomes import Busy
 from perdure.domain.people.menu import Menu
 from perdure.ports.agents.programs import AgentStandings
+from perdure.ports.delivery.pushes import Pushes, PushSender
 from perdure.ports.gateway import Control, Door, Report, Watchers
 from perdure.ports.people.quotas import QuotaGate
 from perdure.ports.platform.adapter import HookRequest, HookResponse
@@ -55,6 +56,8 @@ class Services(OperatorServices, frozen=True, kw_only=True):
     # By the adapter's name.
     hooks: Mapping[str, Hook] = MappingProxyType({})
     operators_hooks: Hooks = NoHooks()
+    pushes: Pushes
+    push_sender: PushSender
     # What keeps the instructions for the start from running, or nothing.
     boot_problem: Callable[[], str] = str
     # Networks of trusted proxies, and host names that are ours.

@@ -7,14 +7,13 @@ of unknown fate may be repeated: it is `Transient`, never `Ambiguous`.
 
 import io
 from collections.abc import Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final
 
 import aiohttp
 
 from perdure.domain.errors import PerdureError, Permanent, Transient
+from perdure.domain.waits import retry_after_s
 from perdure.ports.system.clock import Clock
 from perdure.ports.system.outgoing import DIRECT, Outgoing, proxy_trouble
 from perdure.ports.system.time_limits import time_limit
@@ -116,25 +115,3 @@ def _refused(route: str, response: aiohttp.ClientResponse, *, now_ms: int) -> Pe
     if 300 <= status < 400:
         return Permanent(f"{said}; redirects are not followed: set callback to where it leads")
     return Permanent(f"{said}; {_ADVICE.get(status, 'see its log for why')}")
-
-
-def retry_after_s(headers: Mapping[str, str], *, now_ms: int) -> float | None:
-    """Return the wait that `Retry-After` asks for, given in seconds or as a date; None if there is
-    none."""
-    value = headers.get("Retry-After", "")
-    if value.isascii() and value.isdigit():
-        return float(value[:9])
-    until_s = _instant_s(value)
-    if until_s is None:
-        return None
-    # A date is compared with the server's own clock if it sends one: ours may be wrong by hours.
-    asked_s = _instant_s(headers.get("Date", ""))
-    return max(until_s - (now_ms / 1000 if asked_s is None else asked_s), 0.0)
-
-
-def _instant_s(value: str) -> float | None:
-    try:
-        moment = parsedate_to_datetime(value)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return None

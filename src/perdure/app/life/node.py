@@ -15,7 +15,8 @@ from perdure.app.config.loading import Config, ServerConfig
 from perdure.app.config.platforms import address_forms
 from perdure.app.life.life_log import LifeLog
 from perdure.app.operate.verify import report
-from perdure.app.wiring.assembly import NodeDependencies, NodeParts, compose_node
+from perdure.app.wiring.assembly import NodeParts, compose_node
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.app.wiring.receiving import begin_receiving
 from perdure.domain.hooks.occasions import Occasion
 from perdure.domain.outcomes import Busy
@@ -205,6 +206,8 @@ def _services(
         hooks=parts.receivers.hooks(),
         operators_hooks=dependencies.hooks,
         boot_problem=lambda: parts.boot.problem,
+        pushes=store.pushes,
+        push_sender=dependencies.pushes,
         forms=address_forms(config.adapters),
         access=store.access,
         places=store.places,

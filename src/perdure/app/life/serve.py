@@ -1,5 +1,4 @@
-"""Runs `perdure serve`: a node with its HTTP server, from the first line printed to the exit
-code."""
+"""Runs `perdure serve`: a node with its HTTP server, from its first line to its exit code."""
 
 import asyncio
 import os
@@ -38,15 +37,15 @@ from perdure.app.network.reachability import tell_of_proxies
 from perdure.app.network.web_fetching import WebFetcher
 from perdure.app.operate.local_socket import bound_socket
 from perdure.app.operate.node_process import ServerFile, hint, lock_of
+from perdure.app.operate.settings import usable_settings
 from perdure.app.reading.file_reading import FileReader
 from perdure.app.reading.speech import speaker_of, transcriber_of
 from perdure.app.schedule.making import job_settings, zone_for
 from perdure.app.wiring import agents, discovery, storage
-from perdure.app.wiring.assembly import NodeDependencies
 from perdure.app.wiring.budgets import budgets_of, limits_of
-from perdure.app.wiring.settings import usable_settings
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.app.wiring.system import SystemClock, SystemEntropy, give_memory_back
-from perdure.app.wiring.web import web_of
+from perdure.app.wiring.web import push_sender, web_of
 from perdure.domain.errors import NO_SPACE, Rejected
 from perdure.domain.urls import without_login
 from perdure.engine.models.roster import Roster
@@ -260,6 +259,7 @@ def _dependencies(  # noqa: PLR0913 - what a node is assembled from
         platform=partial(platforms.platform_named, settings.adapters),
         displays={name: platforms.display_of(each) for name, each in settings.adapters.items()},
         web=WebFetcher(web_of(settings.limits, outgoing)),
+        pushes=push_sender(settings, outgoing, clock=clock, entropy=entropy),
         reader=FileReader(transcriber_of(settings.transcriber, outgoing)),
         speaker=speaker_of(settings.speech, outgoing),
         give_back=give_memory_back,

@@ -1,4 +1,4 @@
-"""Reads the web without ever reaching a private network.
+"""Reads the web, and posts to it, without ever reaching a private network.
 
 Anybody who may write here can name a URL, a page can name others, and the gateway runs inside
 somebody's network. So every address that a name resolves to is checked when the connection is made,
@@ -9,7 +9,7 @@ reach without us. Behind a proxy names are judged before it is asked (`_allowed`
 
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
@@ -62,15 +62,27 @@ class RoutedWeb:
         self._with_private = with_private
         self._outgoing = outgoing or RoutedOutgoing()
 
+    def get(self, url: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[WebReply]:
+        return self._asked("GET", url, headers)
+
+    def post(
+        self, url: str, headers: Mapping[str, str], body: bytes
+    ) -> AbstractAsyncContextManager[WebReply]:
+        return self._asked("POST", url, headers, body)
+
     @asynccontextmanager
-    async def get(self, url: str, headers: Mapping[str, str]) -> AsyncIterator[WebReply]:
+    async def _asked(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> AsyncIterator[WebReply]:
         target = await self._allowed(url)
         resolver = None if self._with_private else _PublicResolver()
         async with self._outgoing.bare_session(
             resolver=resolver, timeout=_TIMEOUT, auto_decompress=False
         ) as http:
             with _translating():
-                response = await http.get(target, allow_redirects=False, headers=headers)
+                response = await http.request(
+                    method, target, allow_redirects=False, headers=headers, data=body
+                )
             async with response:
                 yield WebReply(
                     status=response.status,

@@ -6,13 +6,11 @@ from functools import partial
 
 import msgspec
 
-from perdure.app.reading.file_reading import FileReader
-from perdure.app.schedule.making import JobSettings, job_pumps, terms_of
+from perdure.app.schedule.making import job_pumps, terms_of
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.app.wiring.shared_parts import Common, common_parts
 from perdure.domain.delivery import Display
 from perdure.domain.ids import RANDOM_BYTES, mint
-from perdure.domain.people.access import Terms
-from perdure.domain.people.budgets import DailyBudgets
 from perdure.domain.people.menu import Menu
 from perdure.engine.delivery.bubbles import Means
 from perdure.engine.delivery.handover import Handovers
@@ -23,7 +21,7 @@ from perdure.engine.delivery.typing import Typing
 from perdure.engine.foundation.supervisor import Start
 from perdure.engine.foundation.wakes import Bus
 from perdure.engine.inbound.door import NodeDoor
-from perdure.engine.inbound.fetching import FetchPump, NothingFetched, Sources
+from perdure.engine.inbound.fetching import FetchPump, Sources
 from perdure.engine.inbound.file_waits import FileWaits
 from perdure.engine.inbound.patient_fetcher import PatientFetcher
 from perdure.engine.inbound.receivers import PlatformReceiver, Receivers
@@ -31,7 +29,6 @@ from perdure.engine.models.budget import Budgets
 from perdure.engine.models.places import AgentPlaces
 from perdure.engine.models.prompts import Prompts
 from perdure.engine.models.reaching import Reaching
-from perdure.engine.models.roster import Roster
 from perdure.engine.models.standing import NodeAgents
 from perdure.engine.node.indexing import Indexer
 from perdure.engine.node.life import BackgroundTask, Gateway
@@ -46,60 +43,17 @@ from perdure.engine.turns.errands import Afterwards
 from perdure.engine.turns.flusher import Flusher
 from perdure.engine.turns.pump import TurnPump
 from perdure.engine.turns.reaper import Reaper
-from perdure.engine.turns.runner_services import Limits, RunnerServices
+from perdure.engine.turns.runner_services import RunnerServices
 from perdure.engine.turns.tools.deadlines import Deadlines
 from perdure.engine.watching.feed import Feed
 from perdure.engine.watching.hook_pump import HookPump
+from perdure.engine.watching.push_pump import PushPump
 from perdure.engine.watching.watch import LiveWatchers
-from perdure.ports.platform.adapter import Adapter, Platform
-from perdure.ports.records.media import Fetcher, ReadsFiles
-from perdure.ports.records.occasions import Hooks, NoHooks
-from perdure.ports.system.clock import Clock
-from perdure.ports.system.entropy import Entropy
-from perdure.ports.system.speech import Voice
-from perdure.ports.turns.servers import NoToolServers, ToolServers
-from perdure.store.store import Store
 
 # How often a node on a shared store looks for turns that another node queued.
 POLL_S = 1.0
 # How often a node on a shared store looks for questions that another node has asked.
 QUESTIONS_POLL_S = 5.0
-NO_ADAPTERS: Mapping[str, Adapter] = {}
-NO_PLATFORMS: Mapping[str, Platform] = {}
-NO_PERSONAS: Mapping[str, str] = {}
-NO_DISPLAYS: Mapping[str, Display] = {}
-NO_SOURCES: Mapping[str, Fetcher] = {}
-NOBODY_TO_ASK = FileReader()
-
-
-class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what a node is assembled from. `platform` returns the platform of an adapter, which may
-    be called otherwise. `give_back` returns free memory to the system. `zone` is the time zone that
-    models are told, and that jobs are read in. `is_shared`: other nodes may use the same
-    store."""
-
-    store: Store
-    roster: Roster
-    clock: Clock
-    entropy: Entropy
-    limits: Limits = Limits()
-    budgets: DailyBudgets = DailyBudgets()
-    personas: Mapping[str, str] = NO_PERSONAS
-    adapters: Mapping[str, Adapter] = NO_ADAPTERS
-    platforms: Mapping[str, Platform] = NO_PLATFORMS
-    terms: Callable[[str], Terms] = lambda _: Terms()
-    platform: Callable[[str], str] = lambda name: name
-    displays: Mapping[str, Display] = NO_DISPLAYS
-    sources: Mapping[str, Fetcher] = NO_SOURCES
-    web: Fetcher = NothingFetched()
-    reader: ReadsFiles = NOBODY_TO_ASK
-    speaker: Voice | None = None
-    servers: ToolServers = NoToolServers()
-    hooks: Hooks = NoHooks()
-    give_back: Callable[[], None] = lambda: None
-    zone: str = "UTC"
-    jobs: JobSettings = JobSettings()
-    is_shared: bool = False
 
 
 class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +77,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     menu: Callable[[], Menu]
     hooks: HookPump
     deadlines: Deadlines
+    pushes: PushPump
 
 
 def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) -> NodeParts:
@@ -149,6 +104,7 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
     )
     hooks = _hooks(dependencies, common)
     deadlines = _deadlines(dependencies, common)
+    pushes = _pushes(dependencies, common)
     gateway = _gateway(
         dependencies,
         common,
@@ -157,7 +113,12 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         outbox=outbox,
         previews=previews,
         fetching=fetching,
-        background={**jobs.tasks, "hooks": hooks, "deadlines": deadlines},
+        background={
+            **jobs.tasks,
+            "hooks": hooks,
+            "deadlines": deadlines,
+            "notifications": pushes,
+        },
     )
     return NodeParts(
         wakes=common.bus,
@@ -180,6 +141,7 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         menu=partial(_menu, dependencies),
         hooks=hooks,
         deadlines=deadlines,
+        pushes=pushes,
     )
 
 
@@ -414,6 +376,18 @@ def _hooks(dependencies: NodeDependencies, common: Common) -> HookPump:
         clock=dependencies.clock,
         bus=common.bus,
         node=dependencies.store.node,
+    )
+
+
+def _pushes(dependencies: NodeDependencies, common: Common) -> PushPump:
+    return PushPump(
+        dependencies.store.pushes,
+        dependencies.pushes,
+        common.feed,
+        clock=dependencies.clock,
+        bus=common.bus,
+        start=common.start,
+        lease=common.lease,
     )
 
 

@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from perdure.app.wiring.assembly import NodeDependencies, NodeParts
+from perdure.app.wiring.assembly import NodeParts
+from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.engine.inbound.inlet import AccountInlet, Care
 from perdure.engine.inbound.receivers import PlatformReceiver
 

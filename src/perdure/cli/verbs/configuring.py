@@ -4,7 +4,7 @@ from pathlib import Path
 
 from perdure.app.config.environment import home_folder, process_environ
 from perdure.app.config.loading import FILE_NAME, settings_without_effect
-from perdure.app.wiring.settings import usable_settings
+from perdure.app.operate.settings import usable_settings
 from perdure.cli.printing import print_json
 
 

@@ -30,7 +30,8 @@ class WebReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublicWeb(Protocol):
-    """Reads addresses of the web that somebody else has chosen: a sender, an agent, a page.
+    """Asks addresses of the web that somebody else has chosen: a sender, an agent, a page, a
+    browser.
 
     Guarantees: no private network is reached, whatever the address says and whatever its name
     resolves to; the addresses that are checked are those that are connected to. No redirect is
@@ -44,3 +45,9 @@ class PublicWeb(Protocol):
 
     def get(self, url: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[WebReply]:
         """Ask for an address, and return the answer. It ends with the block."""
+
+    def post(
+        self, url: str, headers: Mapping[str, str], body: bytes
+    ) -> AbstractAsyncContextManager[WebReply]:
+        """Post to an address, and return the answer. It ends with the block. `BROKEN_OFF` may mean
+        that the server has taken it."""

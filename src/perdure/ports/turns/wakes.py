@@ -27,6 +27,7 @@ class Topic(Enum):
     CONNECTED = auto()  # a platform was connected
     DISCONNECTED = auto()  # the connection to a platform was lost
     HOOKS = auto()  # hooks may have something to hear of
+    PUSHES = auto()  # a person may have something to be notified of
     STOPPING = auto()  # the node has begun to stop
     LINES = auto()  # something was written about a part of this conversation
 

@@ -221,7 +221,7 @@ PORTS: Final = (
     "inbox", "overhearing", "places", "turns", "nodes", "errands", "outbox", "conversations",
     "archive", "media", "fetches", "stickers", "pacing", "room", "questions", "grants", "effects",
     "schedule",
-    "occasions",
+    "occasions", "pushes",
 )  # fmt: skip
 
 

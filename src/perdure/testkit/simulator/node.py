@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from perdure.ports.delivery.outbox import Outbox
+from perdure.ports.delivery.pushes import Pushes
 from perdure.ports.gateway import Door
 from perdure.ports.people.overhearing import Overhearing
 from perdure.ports.people.places import Places
@@ -106,6 +107,9 @@ class _EngineParts(Protocol):
     def hooks(self) -> HooksPump: ...
 
     @property
+    def pushes(self) -> Pump: ...
+
+    @property
     def reaper(self) -> Pump: ...
 
     @property
@@ -163,6 +167,9 @@ class StorePorts(Protocol):
 
     @property
     def schedule(self) -> Schedule: ...
+
+    @property
+    def pushes(self) -> Pushes: ...
 
 
 class Process(msgspec.Struct, frozen=True):

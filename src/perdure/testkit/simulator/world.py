@@ -44,6 +44,7 @@ from perdure.domain.outcomes import Busy
 from perdure.domain.prompt.prompt import ModelRequest
 from perdure.domain.turn.recovery import CONTINUE, DROP, Policy
 from perdure.domain.turn.watching import Delta
+from perdure.ports.delivery.pushes import NoPushSender, PushSender
 from perdure.ports.records.history import Page
 from perdure.ports.records.occasions import Hooks, NoHooks
 from perdure.ports.turns.tools import Tools
@@ -120,7 +121,8 @@ class World:
     how an agent that stays in the middle of its answers has begun and gone on. `when_called` is
     done while a tool runs. `make_tools` makes other tools for each process than the usual ones.
     `hooks` are told what happens, if an act lets the pump of hooks begin. `boot` are the
-    instructions for the start, which run if an act lets them.
+    instructions for the start, which run if an act lets them. `push_sender` is given the
+    notifications for people's browsers, if an act steps their pump.
     `clickers` are those who press a button under each question that they see: who, and which one.
     """
 
@@ -145,6 +147,7 @@ class World:
         self.commits = Commits()
         self.hooks: Hooks = NoHooks()
         self.boot = ""
+        self.push_sender: PushSender = NoPushSender()
 
     def say(
         self,

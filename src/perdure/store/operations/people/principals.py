@@ -9,6 +9,7 @@ from perdure.domain.errors import Conflict, NotFound
 from perdure.domain.ids import PrincipalId
 from perdure.ports.people.principals import Principal, TokenView
 from perdure.ports.records.history import Page
+from perdure.store.operations import pushes
 from perdure.store.statement import Op, many, one, run
 
 # Creates a principal, unless the name exists.
@@ -38,6 +39,8 @@ _GRANT = """
     WHERE tokens.principal_id = excluded.principal_id"""
 # Finds the principal of a token.
 _OWNER = "SELECT principal_id FROM tokens WHERE digest = $1"
+# Finds the principal of a token by the token's id.
+_HOLDER = "SELECT principal_id FROM tokens WHERE id = $1"
 # Reads tokens; the caller appends which.
 _TOKENS = """
     SELECT t.id, p.name, p.role, t.created_at, t.revoked_at
@@ -138,6 +141,9 @@ def revoke(which: str, *, at: int) -> Op[TokenView]:
     if view.role == "operator":
         yield from _keep_an_operator(view.id)
     yield from run(_REVOKE, at, view.id)
+    holder = yield from one(PrincipalId, _HOLDER, view.id)
+    assert holder is not None
+    yield from pushes.unsubscribe_all(holder)
     return msgspec.structs.replace(view, revoked_at=at)
 
 

@@ -19,7 +19,7 @@ from perdure.domain.journal.events import (
 )
 from perdure.domain.journal.question_events import AnswerAwaited, WaitEnded
 from perdure.domain.turn.turn import State, require
-from perdure.store.operations import occasions
+from perdure.store.operations import occasions, pushes
 from perdure.store.statement import Op, RaceLost, SqlValue, exists, run
 
 # Inserts a turn that waits in line. Without a sender it belongs to the session's principal.
@@ -123,6 +123,7 @@ def settle(
     ending = (settled.outcome, settled.reason, settled.detail)
     yield from _change(_SETTLE, state, settled, *ending, context_tokens, prefix, at)
     yield from occasions.settled(settled.turn)
+    yield from pushes.settled(settled.turn)
 
 
 def _change(sql: str, state: State, event: TurnEvent, *values: SqlValue) -> Op[None]:

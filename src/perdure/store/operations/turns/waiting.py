@@ -31,7 +31,7 @@ from perdure.domain.turn.spent import Spent
 from perdure.domain.turn.turn import State
 from perdure.ports.turns.questions import QuestionReply, QuestionTaken
 from perdure.ports.turns.turns import TurnLease
-from perdure.store.operations import journal
+from perdure.store.operations import journal, pushes
 from perdure.store.operations.delivery import operators
 from perdure.store.operations.delivery.outbox import PartText, conversation_of, put_unless_read
 from perdure.store.operations.people import spending
@@ -123,6 +123,7 @@ def _ask(
                 turn=lease.turn,
             )
         )
+        yield from pushes.asked(question.question)
         words = PartText(question.text, choices=question.choices, question=question.question)
         yield from put_unless_read(lease.session, lease.turn, told.message, words, stamp)
 
