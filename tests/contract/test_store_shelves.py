@@ -10,7 +10,7 @@ from perdure.domain.ids import ConversationId
 from perdure.domain.people.menu import PLAIN
 from perdure.engine.watching.feed import Feed
 from perdure.engine.watching.lists import LiveLists
-from perdure.ports.records.history import ConversationView, Page, Shelf
+from perdure.ports.records.history import ConversationView, Hit, Page, Shelf
 from perdure.ports.records.shelves import Shelving
 from perdure.store.store import Store
 from perdure.testkit.simulator.stores import Person, claim_one, message, settle
@@ -122,3 +122,54 @@ async def test_clients_hear_live_of_what_changes_and_of_nothing_else(
 
         lists.close()
         assert [each async for each in stream] == []
+
+
+async def found(store: Store, person: Person | None, words: str, **more: bool) -> list[Hit]:
+    who = None if person is None else person.id
+    return await store.archive.search(words, principal=who, before=None, limit=9, **more)
+
+
+async def test_what_a_person_deleted_is_neither_found_nor_listed_until_somebody_writes_there(
+    store: Store, ada: Person, clock: VirtualClock
+) -> None:
+    kept = await say(store, ada, "garden")
+    gone = await say(store, ada, "work")
+    for _ in range(2):
+        await settle(store, await claim_one(store), "plums are blue")
+    await store.shelves.shelve(kept, Shelving(archived=True))
+    await store.shelves.shelve(gone, Shelving(hidden=True))
+
+    hits = await found(store, ada, "plums")
+    assert [(hit.conversation, hit.archived) for hit in hits] == [("garden", True)]
+    sessions = await store.archive.sessions(principal=ada.id, page=Page())
+    assert [each.conversation for each in sessions] == ["garden"]
+
+    # Operators see it if they ask for it.
+    assert [hit.conversation for hit in await found(store, None, "plums")] == ["garden"]
+    everything = await found(store, None, "plums", with_hidden=True)
+    assert {(hit.conversation, hit.hidden, hit.person) for hit in everything} == {
+        ("garden", False, "ada"),
+        ("work", True, "ada"),
+    }
+    listed = await store.archive.sessions(principal=None, page=Page(with_hidden=True))
+    assert {each.conversation for each in listed} == {"garden", "work"}
+
+    clock.advance(1)
+    await say(store, ada, "work", 2)
+    assert {hit.conversation for hit in await found(store, ada, "plums")} == {"garden", "work"}
+
+
+async def test_pages_of_a_search_skip_what_was_deleted_and_lose_nothing_else(
+    store: Store, ada: Person
+) -> None:
+    for number in range(6):
+        conversation = await say(store, ada, f"place-{number}")
+        await settle(store, await claim_one(store), "plums")
+        if number % 2:
+            await store.shelves.shelve(conversation, Shelving(hidden=True))
+    names: list[str] = []
+    before: int | None = None
+    while page := await store.archive.search("plums", principal=ada.id, before=before, limit=2):
+        names += [hit.conversation for hit in page]
+        before = page[-1].cursor
+    assert names == ["place-4", "place-2", "place-0"]

@@ -17,15 +17,23 @@ from perdure.app.operate.verify import report
 from perdure.domain.errors import Conflict, PerdureError, Rejected, Transient
 from perdure.domain.ids import NodeId
 from perdure.domain.outcomes import Interruption
+from perdure.ports.records.history import Shelf
 from perdure.store.drivers import sqlite_log
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.drivers.sqlite_dialect import SqliteDialect, in_sqlite
 from perdure.store.mint import Mint
-from perdure.store.operations import attaching, journal
+from perdure.store.operations import attaching, journal, others, pushes
 from perdure.store.operations.accepting import accept
 from perdure.store.operations.delivery import doubts, outbox, pacing, parked, undelivered
 from perdure.store.operations.files import fetching
-from perdure.store.operations.reading import answers, auditing, chains, explaining, history
+from perdure.store.operations.reading import (
+    answers,
+    auditing,
+    chains,
+    explaining,
+    history,
+    search,
+)
 from perdure.store.operations.sessions import destinations, moves, places
 from perdure.store.operations.turns import (
     claiming,
@@ -336,6 +344,12 @@ HOT = {
     "another way to a person": undelivered._ELSEWHERE,
     "listed conversations": history._LISTED,
     "listed sessions": history._SESSIONS,
+    "a person's conversation": others._NAMED,
+    "browsers to tell of an answer": pushes._SETTLED,
+    "browsers to tell of a question": pushes._ASKED,
+    "what browsers are to be told": pushes._DUE.format(now_ms=SqliteDialect.now_ms),
+    "when browsers are to be told": pushes._NEXT,
+    "where a message was found": search._PLACE,
     "everybody's places": destinations.EVERYBODYS,
     "one's own places": destinations.ONES_OWN,
     "a conversation by its id": history._BY_ID,
@@ -371,7 +385,9 @@ async def test_a_hot_statement_scans_no_table(driver: SqliteDriver, name: str) -
 @pytest.mark.parametrize(
     ("sql", "index"),
     [
-        (history._LISTED, "conversations_of"),
+        (history._LISTED, "conversations_shown"),
+        (history._LISTS[Shelf.PINNED], "conversations_pinned"),
+        (history._LISTS[Shelf.ARCHIVED], "conversations_archived"),
         (history._SESSIONS, "sessions_recent"),
         (destinations.EVERYBODYS, "conversations_recent"),
         (destinations.ONES_OWN, "conversations_of"),

@@ -98,7 +98,9 @@ class Shelf(StrEnum):
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a message that a search has found. `cursor` is where the next page begins. Of a long
-    text only the part around the first word is given."""
+    text only the part around the first word is given. `archived` and `hidden` say what its person
+    did with the conversation. `person` is told to operators: whose the conversation is, if it is
+    one over HTTP."""
 
     cursor: int
     conversation: str
@@ -108,6 +110,9 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     text: str
     at: int
+    archived: bool = False
+    hidden: bool = False
+    person: str = ""
 
 
 class NoticedPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,10 +172,12 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """Names a page of a list. `after` is the cursor with which the previous page ended; None names
-    the first page. `with_unlisted` also shows sessions of single calls without a conversation."""
+    the first page. `with_hidden` also shows sessions of conversations that their person has hidden,
+    and `with_unlisted` those too and sessions of single calls without a conversation."""
 
     after: tuple[int, str] | None = None
     limit: int = 50
+    with_hidden: bool = False
     with_unlisted: bool = False
 
 
@@ -187,10 +194,15 @@ class Conversations(Protocol):
 
     async def find(self, name: str, *, principal: PrincipalId, sees_all: bool = False) -> Snapshot:
         """Return a conversation of the principal over HTTP, by its name; or one on a platform, by
-        its address. With `sees_all`, a conversation on a platform may be anybody's."""
+        its address. With `sees_all`, a conversation on a platform may be anybody's, and
+        `http:PERSON:NAME` is another person's over HTTP, which has this name in the answer."""
 
     async def snapshot(self, conversation: ConversationId) -> Snapshot:
         """Return a conversation as it is now."""
+
+    async def anybodys(self, name: str) -> Snapshot:
+        """Return the conversation of one person over HTTP, by its name, whoever that is. Raises
+        `Conflict` if several people have one of that name."""
 
     async def moves(
         self, conversation: ConversationId, *, after: int, upto: int, limit: int
@@ -305,10 +317,17 @@ class Archive(Protocol):
         never came."""
 
     async def search(
-        self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
+        self,
+        query: str,
+        *,
+        principal: PrincipalId | None,
+        before: int | None,
+        limit: int,
+        with_hidden: bool = False,
     ) -> list[Hit]:
         """Return the newest messages that contain all words of the query. It first indexes what
-        waits, so it misses no turn that is over. Raises `Ambiguous` if that write was lost."""
+        waits, so it misses no turn that is over. Conversations that their person has hidden are
+        searched only `with_hidden`. Raises `Ambiguous` if that write was lost."""
 
 
 class Index(Protocol):

@@ -76,10 +76,17 @@ class Dialect(Protocol):
         """Write one message into the full-text index."""
 
     def search(
-        self, query: str, *, scope: str | None, before: int | None, limit: int
+        self,
+        query: str,
+        *,
+        scope: str | None,
+        before: int | None,
+        limit: int,
+        with_hidden: bool = False,
     ) -> Op[list[Found]]:
         """Find journal entries whose message contains all words of `query`, newest first. The last
-        one's cursor is `before` of the next page."""
+        one's cursor is `before` of the next page. Those of conversations that their person has
+        hidden are found only `with_hidden`."""
 
     def flush(self, pieces: Sequence[TextPiece]) -> Op[set[Written]]:
         """Write pieces of growing text to `partials`, each only if its lease still holds. Returns

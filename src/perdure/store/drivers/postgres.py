@@ -62,9 +62,11 @@ class PostgresDialect:
     # Finds the newest messages that contain all words.
     _SEARCH = """
         SELECT d.id, d.session_id, d.seq FROM searchable d
+        JOIN sessions s ON s.id = d.session_id JOIN conversations c ON c.id = s.conversation_id
         WHERE d.words @@ plainto_tsquery('simple', $1) AND d.id < $2
           AND (CAST($3 AS TEXT) IS NULL OR d.principal_id = $3)
-        ORDER BY d.id DESC LIMIT $4"""
+          AND (c.hidden_at IS NULL OR CAST($4 AS BIGINT) = 1)
+        ORDER BY d.id DESC LIMIT $5"""
     # Writes the flushes of many sessions in one statement, with one array for each column. The join
     # on the epoch drops pieces whose lease was lost. A late copy of an earlier write, as after a
     # lost connection, never makes a piece shorter.
@@ -92,10 +94,17 @@ class PostgresDialect:
         )  # fmt: skip
 
     def search(
-        self, query: str, *, scope: str | None, before: int | None, limit: int
+        self,
+        query: str,
+        *,
+        scope: str | None,
+        before: int | None,
+        limit: int,
+        with_hidden: bool = False,
     ) -> Op[list[Found]]:
-        words = words_of(query)
-        return (yield from many(Found, self._SEARCH, words, before or 2**62, scope, limit))
+        words, last = words_of(query), before or 2**62
+        hidden = int(with_hidden)
+        return (yield from many(Found, self._SEARCH, words, last, scope, hidden, limit))
 
     def flush(self, pieces: Sequence[TextPiece]) -> Op[set[Written]]:
         """Write the pieces whose lease still holds. Locks the sessions first: otherwise an epoch

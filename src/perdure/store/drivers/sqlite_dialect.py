@@ -45,7 +45,9 @@ class SqliteDialect:
     _SEARCH = """
         SELECT d.id, d.session_id, d.seq
         FROM search_index i JOIN searchable d ON d.id = i.rowid
-        WHERE search_index MATCH $1 AND i.rowid < $2 ORDER BY i.rowid DESC LIMIT $3"""
+        JOIN sessions s ON s.id = d.session_id JOIN conversations c ON c.id = s.conversation_id
+        WHERE search_index MATCH $1 AND i.rowid < $2 AND (c.hidden_at IS NULL OR $3 = 1)
+        ORDER BY i.rowid DESC LIMIT $4"""
     # Writes one piece of text if the epoch is still the lease's; otherwise the SELECT has no row. A
     # late copy of an earlier write never makes a piece shorter.
     _FLUSH = """
@@ -64,14 +66,21 @@ class SqliteDialect:
         yield from run(self._INDEX_TEXT, scope, text)
 
     def search(
-        self, query: str, *, scope: str | None, before: int | None, limit: int
+        self,
+        query: str,
+        *,
+        scope: str | None,
+        before: int | None,
+        limit: int,
+        with_hidden: bool = False,
     ) -> Op[list[Found]]:
         words = " ".join(f'text:"{word}"' for word in words_of(query).split())
         if not words:
             return []
         if scope is not None:
             words = f'scope:"{_word(scope)}" {words}'
-        return (yield from many(Found, self._SEARCH, words, before or 2**62, limit))
+        last = before or 2**62
+        return (yield from many(Found, self._SEARCH, words, last, int(with_hidden), limit))
 
     def flush(self, pieces: Sequence[TextPiece]) -> Op[set[Written]]:
         written: set[Written] = set()

@@ -3,7 +3,7 @@ window is."""
 
 from perdure.ports.people.principals import Principal
 from perdure.web import wire
-from perdure.web.api.native import find
+from perdure.web.api.native import read_along
 from perdure.web.endpoints import endpoint
 from perdure.web.services import Services
 
@@ -21,7 +21,7 @@ async def context(
     offered = wire.ContextOut(agent=menu.default, agents=agents, personas=list(menu.personas))
     if conversation is None:
         return offered
-    found = (await find(services, by, conversation)).view
+    found = (await read_along(services, by, conversation)).view
     known = await services.archive.context(found.id)
     return wire.ContextOut(
         agent=menu.answering(known.agent),

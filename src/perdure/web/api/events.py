@@ -13,7 +13,7 @@ from perdure.domain.turn.endings import Audience
 from perdure.domain.turn.watching import NAMES, News, Position, Told, position
 from perdure.ports.records.history import ConversationView
 from perdure.web.access import PRINCIPAL
-from perdure.web.api.native import conversation_out, find
+from perdure.web.api.native import conversation_out, read_along
 from perdure.web.audiences import as_told, audience_of
 from perdure.web.http.outlet import Outlet
 from perdure.web.services import Services
@@ -107,7 +107,7 @@ class EventsApi:
         last = request.headers.get("Last-Event-ID") or request.query.get("last_event_id")
         after = position(last) if last else None
         by = request[PRINCIPAL]
-        snapshot = await find(self._services, by, request.match_info["name"])
+        snapshot = await read_along(self._services, by, request.match_info["name"])
         response = web.StreamResponse(headers=SSE_HEADERS)
         await response.prepare(request)
         outlet, audience = Outlet(request), audience_of(by)

@@ -13,7 +13,7 @@ from perdure.domain.journal.records import SessionView, ToldTurn
 from perdure.domain.journal.transcript import entries_of_session
 from perdure.ports.people.principals import Principal
 from perdure.web import wire
-from perdure.web.api.native import find
+from perdure.web.api.native import read_along
 from perdure.web.audiences import as_told, audience_of, event_as_told, explanation_as_told
 from perdure.web.endpoints import (
     WANTED,
@@ -44,11 +44,14 @@ async def sessions(
     limit: PageLimit = 50,
     cursor: str | None = None,
     conversation: str | None = None,
+    hidden: str | None = None,
 ) -> wire.SessionsOut:
-    """List sessions that the caller may see, or those of one of their conversations."""
+    """List sessions that the caller may see, or those of one of their conversations. With
+    `hidden=true`, which is only for operators, also those that people have deleted."""
     if conversation is not None:
         return await _sessions_of(services, by, conversation, limit=limit, cursor=cursor)
     asked = page_of(cursor, limit)
+    asked = msgspec.structs.replace(asked, with_hidden=_wants_hidden(by, hidden))
     views = await services.archive.sessions(principal=by.scope, page=asked)
     more = next_of(views, asked, lambda each: (each.active_at, each.id))
     return wire.SessionsOut(sessions=views, next=more)
@@ -57,12 +60,21 @@ async def sessions(
 async def _sessions_of(
     services: OperatorServices, by: Principal, name: str, *, limit: int, cursor: str | None
 ) -> wire.SessionsOut:
-    """List the sessions of a conversation of the caller, the last opened first."""
-    found = (await find(services, by, name)).view
+    """List the sessions of a conversation of the caller, the last read_along first."""
+    found = (await read_along(services, by, name)).view
     after = None if cursor is None else moment_of(cursor)
     views = await services.archive.sessions_of(found.linked or found.id, limit=limit, after=after)
     more = str(views[-1].opened_at) if len(views) == limit else None
     return wire.SessionsOut(sessions=views, next=more)
+
+
+def _wants_hidden(by: Principal, hidden: str | None) -> bool:
+    """Tell whether the caller wants to see what people have hidden. Raises `Rejected` unless the
+    caller may."""
+    if hidden != WANTED:
+        return False
+    require_operator(by)
+    return True
 
 
 @endpoint("GET", "/api/sessions/{id}", "Read one session")
@@ -156,13 +168,21 @@ async def search(
     q: str = "",
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 20,
     before: str | None = None,
+    hidden: str | None = None,
 ) -> wire.SearchOut:
-    """Search the text of messages that the caller may see."""
+    """Search the text of messages that the caller may see. With `hidden=true`, which is only for
+    operators, also what people have deleted."""
     query = q.strip()
     if not query:
         raise Rejected("give the words to look for as `q`", code="invalid_query")
     place = None if before is None else moment_of(before) or None
-    hits = await services.archive.search(query, principal=by.scope, before=place, limit=limit)
+    hits = await services.archive.search(
+        query,
+        principal=by.scope,
+        before=place,
+        limit=limit,
+        with_hidden=_wants_hidden(by, hidden),
+    )
     more = str(hits[-1].cursor) if len(hits) == limit else None
     return wire.SearchOut(hits=hits, next=more)
 

@@ -12,6 +12,7 @@ come later, by an edit of an indexed turn, wait like the rest.
 
 from typing import Final, NamedTuple, get_args
 
+from perdure.domain.address import HTTP
 from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.journal.attachments import SHOWN_TEXT_MAX
 from perdure.domain.journal.codec import KIND_OF
@@ -29,7 +30,8 @@ from perdure.domain.text import excerpt
 from perdure.ports.records.history import Hit
 from perdure.store.drivers.dialect import Dialect, Searchable
 from perdure.store.operations import journal
-from perdure.store.operations.reading import history, pieces
+from perdure.store.operations.addresses import ADDRESS, address_of
+from perdure.store.operations.reading import pieces
 from perdure.store.operations.sessions.scopes import SCOPE, SearchScope
 from perdure.store.statement import Op, exists, many, one, run
 
@@ -51,6 +53,25 @@ _SESSION_OF = "SELECT session_id FROM turns WHERE id = $1"
 _SCOPE = f"""
     SELECT {SCOPE} FROM sessions s JOIN conversations c ON c.id = s.conversation_id
     WHERE s.id = $1"""
+# Finds the conversation of a session.
+_PLACE = f"""
+    SELECT {ADDRESS}, c.archived_at, c.hidden_at, COALESCE(p.name, '')
+    FROM sessions s JOIN conversations c ON c.id = s.conversation_id
+    LEFT JOIN principals p ON p.id = c.account AND c.adapter = '{HTTP}'
+    WHERE s.id = $1"""
+
+
+class _Place(NamedTuple):
+    """Holds where a session is, on which shelf, and whose it is over HTTP."""
+
+    adapter: str
+    account: str
+    place: str
+    thread: str
+    person: str
+    archived_at: int | None
+    hidden_at: int | None
+    name: str
 
 
 class _Waits(NamedTuple):
@@ -155,27 +176,36 @@ def search(
     scope: SearchScope | None,
     before: int | None,
     limit: int,
+    with_hidden: bool = False,
 ) -> Op[list[Hit]]:
-    """Return the newest messages of a scope that contain all the words."""
+    """Return the newest messages of a scope that contain all the words. What was said in
+    conversations that their person has hidden is found only `with_hidden`."""
     if not query.split():
         return []
-    found = yield from dialect.search(query, scope=scope, before=before, limit=limit)
+    found = yield from dialect.search(
+        query, scope=scope, before=before, limit=limit, with_hidden=with_hidden
+    )
     hits = []
     for each in found:
-        view = yield from history.session(each.session, scope=None)
+        place = yield from one(_Place, _PLACE, each.session)
+        assert place is not None
         # Read one by one: of a long message only the excerpt stays in memory.
         recorded = yield from journal.one(each.session, each.seq)
-        hits.append(_hit(each.cursor, view.conversation, recorded, query))
+        hits.append(_hit(each.cursor, place, recorded, query, is_everybodys=scope is None))
     return hits
 
 
-def _hit(cursor: int, conversation: str, recorded: Recorded, query: str) -> Hit:
-    """Return a found message, with the text around the words."""
+def _hit(cursor: int, place: _Place, recorded: Recorded, query: str, *, is_everybodys: bool) -> Hit:
+    """Return a found message, with the text around the words. Whose it is, is told to those who
+    find what everybody has said."""
     event = recorded.event
     assert isinstance(event, _Said), "nothing else is indexed"
     return Hit(
         cursor=cursor,
-        conversation=conversation,
+        conversation=address_of(*place[:5]).name,
+        person=place.name if is_everybodys else "",
+        archived=place.archived_at is not None,
+        hidden=place.hidden_at is not None,
         session=recorded.session,
         turn=event.turn,
         message=event.message,

@@ -14,21 +14,23 @@ from perdure.store.statement import Op, run
 SPAN_MS: Final = 600_000
 
 # Records when something was said in a conversation, what the platform calls it now, and in which
-# language people use it; a group keeps the language of whoever came first. One that was put away or
-# hidden comes back with that.
+# language people use it; a group keeps the language of whoever came first.
 _TOUCH_CONVERSATION = """
-    UPDATE conversations SET active_at = $1, archived_at = NULL, hidden_at = NULL,
+    UPDATE conversations SET active_at = $1,
                              label = CASE WHEN $2 = '' THEN label ELSE $2 END,
                              kind = CASE WHEN $3 = '' THEN kind ELSE $3 END,
                              language = CASE WHEN $4 = '' OR (kind = 'group' AND language <> '')
                                         THEN language ELSE $4 END
     WHERE id = $5"""
-# Moves a conversation in the lists. A statement of its own, because SQLite rewrites an index
-# whenever one of its columns is set, even to the same value.
+# Moves a conversation in the lists, and brings back one that was put away or hidden. A statement of
+# its own, because SQLite rewrites an index whenever one of its columns is set, even to the same
+# value.
 _LIST_CONVERSATION = """
     UPDATE conversations SET active_span = $1,
-                             is_listed = CASE WHEN is_listed < $2 THEN $2 ELSE is_listed END
-    WHERE id = $3 AND (active_span <> $1 OR is_listed < $2)"""
+                             is_listed = CASE WHEN is_listed < $2 THEN $2 ELSE is_listed END,
+                             archived_at = NULL, hidden_at = NULL
+    WHERE id = $3 AND (active_span <> $1 OR is_listed < $2
+                       OR archived_at IS NOT NULL OR hidden_at IS NOT NULL)"""
 # Records when something was said in a session.
 _TOUCH_SESSION = "UPDATE sessions SET active_at = $1 WHERE id = $2"
 # Moves a session in the lists.

@@ -32,7 +32,7 @@ from perdure.ports.records.history import (
     Snapshot,
 )
 from perdure.store.drivers.driver import Driver
-from perdure.store.operations import journal
+from perdure.store.operations import journal, others
 from perdure.store.operations.reading import (
     answers,
     asking,
@@ -61,11 +61,14 @@ class StoredConversations:
 
     async def find(self, name: str, *, principal: PrincipalId, sees_all: bool = False) -> Snapshot:
         return await self._driver.read(
-            partial(history.find, name, principal=principal, sees_all=sees_all)
+            partial(others.find, name, principal=principal, sees_all=sees_all)
         )
 
     async def snapshot(self, conversation: ConversationId) -> Snapshot:
         return await self._driver.read(partial(history.snapshot, conversation))
+
+    async def anybodys(self, name: str) -> Snapshot:
+        return await self._driver.read(partial(others.anybodys, name))
 
     async def moves(
         self, conversation: ConversationId, *, after: int, upto: int, limit: int
@@ -181,7 +184,13 @@ class StoredArchive:
         return await self._driver.read(partial(answers.answer, adapter, external_id))
 
     async def search(
-        self, query: str, *, principal: PrincipalId | None, before: int | None, limit: int
+        self,
+        query: str,
+        *,
+        principal: PrincipalId | None,
+        before: int | None,
+        limit: int,
+        with_hidden: bool = False,
     ) -> list[Hit]:
         """Index everything that waits, then search. So nothing that is over is missed."""
         while await self._driver.write(
@@ -196,6 +205,7 @@ class StoredArchive:
                 scope=principal,
                 before=before,
                 limit=limit,
+                with_hidden=with_hidden,
             )
         )
 
