@@ -19,7 +19,7 @@ from perdure.ports.people.principals import Principal, Principals
 from perdure.ports.people.quotas import QuotaGate
 from perdure.ports.records.condition import StoreCondition
 from perdure.ports.system.clock import Clock
-from perdure.web import hooks
+from perdure.web import hooks, pages
 from perdure.web.endpoints import require_operator
 from perdure.web.http.answers import Handler, json_response
 from perdure.web.http.callers import Callers
@@ -124,7 +124,7 @@ class TokenCheck:
             # A load balancer needs this much, and it tells a stranger nothing.
             return json_response({"status": "ok"})
         self._callers.require_meant(request)
-        if path == "/" or path.startswith("/static/"):
+        if path in ("/", f"/{pages.WORKER}") or path.startswith("/static/"):
             return await handler(request)
         with self._under_way(token, request):
             try:

@@ -25,6 +25,7 @@ DIAGRAM_CSP: Final = (
     "style-src 'self' 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'self'"
 )
+WORKER: Final = "sw.js"
 HEADERS: Final = {
     "Content-Security-Policy": CSP,
     "X-Content-Type-Options": "nosniff",
@@ -96,6 +97,12 @@ async def static(request: web.Request) -> web.Response:
     return await _file(request, request.match_info["path"])
 
 
+async def worker(request: web.Request) -> web.Response:
+    """Serve what shows notifications. It stands beside the page, because a browser lets it act for
+    nothing that is higher up."""
+    return await _file(request, WORKER)
+
+
 async def _found(path: str) -> PageFile:
     """Return a file. A large one is read when it is asked for, and not kept: few texts need it, and
     browsers keep it."""
@@ -123,4 +130,8 @@ async def _file(request: web.Request, path: str) -> web.Response:
 
 
 def routes() -> list[web.RouteDef]:
-    return [web.get("/", page), web.get("/static/{path:.+}", static)]
+    return [
+        web.get("/", page),
+        web.get(f"/{WORKER}", worker),
+        web.get("/static/{path:.+}", static),
+    ]

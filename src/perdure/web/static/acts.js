@@ -100,9 +100,12 @@ export async function openSearch() {
   replacePanel(which, t('search'), html`<${Search} first=${field.value} titleOf=${(name) => list.titleOf(name)} go=${goTo} close=${closePanel} />`);
 }
 
-async function goTo({ conversation, message, session }) {
+async function goTo({ conversation, person = '', message, session }) {
   closePanel();
-  history.pushState(null, '', `#c=${encodeURIComponent(conversation)}`);
+  // Operators also find what others have said, in conversations that have other names here.
+  const isTheirs = person && state.principal && person !== state.principal;
+  const name = isTheirs ? `http:${person}:${conversation}` : conversation;
+  history.pushState(null, '', `#c=${encodeURIComponent(name)}`);
   showAsked();
   if (!(await jumpTo(state.current, message, session))) readSession(session, message);
 }

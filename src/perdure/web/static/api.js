@@ -68,6 +68,8 @@ const query = (values) => {
 
 export const conversations = (cursor, shelf) => answer('GET', `api/conversations${query({ limit: 50, cursor, shelf })}`);
 
+export const standing = (name) => answer('GET', `api/conversations/${encodeURIComponent(name)}`);
+
 export const shelve = (name, wish) => answer('PATCH', `api/conversations/${encodeURIComponent(name)}`, { json: wish });
 
 export const listEvents = (signal) => request('GET', 'api/events', { headers: { Accept: 'text/event-stream' }, signal });
@@ -115,6 +117,13 @@ export const tools = (conversation) => answer('GET', `api/tools${query({ convers
 export const grants = (cursor) => answer('GET', `api/grants${query({ limit: 200, cursor })}`);
 
 export const revoke = (grant) => answer('DELETE', `api/grants/${encodeURIComponent(grant)}`);
+
+// How a browser subscribes to notifications.
+export const push = () => answer('GET', 'api/push');
+
+export const subscribe = (subscription) => answer('POST', 'api/push', { json: subscription });
+
+export const unsubscribe = (id) => answer('DELETE', `api/push/${encodeURIComponent(id)}`);
 
 export const status = () => answer('GET', 'api/status');
 

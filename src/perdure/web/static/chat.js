@@ -9,6 +9,7 @@ import { draft, outbox, prepare, stop } from './sending.js';
 import { countJobs } from './sidebar/active.js';
 import { list } from './sidebar/list.js';
 import * as signin from './signin.js';
+import * as storage from './storage.js';
 import { drawNow, drawnBy, focusText, isBusyElsewhere, redraw, state } from './state.js';
 import { isActive } from './transcript.js';
 import { html, render } from './ui.js';
@@ -49,6 +50,7 @@ function begin() {
   state.place = 'chat';
   readStatus().catch(() => {});
   countJobs();
+  renewNotifications();
   state.current?.open();
   list.run({ refused: leave, told: noteSeen });
   showAsked();
@@ -57,9 +59,15 @@ function begin() {
   focusText();
 }
 
+// What a person has turned on stays on, although the browser or the gateway has forgotten it.
+function renewNotifications() {
+  if (storage.read('perdure.notified')) import('./notifying.js').then(({ renew }) => renew()).catch(() => {});
+}
+
 async function readStatus() {
-  const { agents } = await api.status();
+  const { agents, principal } = await api.status();
   state.agents = Array.isArray(agents) ? agents : [];
+  state.principal = principal ?? '';
   redraw();
 }
 
@@ -98,6 +106,10 @@ addEventListener('online', nudge);
 addEventListener('offline', redraw);
 addEventListener('input', prepare, { once: true });
 document.addEventListener('visibilitychange', nudge);
+// A notification was clicked.
+navigator.serviceWorker?.addEventListener('message', ({ data }) => {
+  if (typeof data?.open === 'string') location.hash = `c=${encodeURIComponent(data.open)}`;
+});
 
 const given = signin.takeGiven();
 if (given === null) enter();

@@ -3,6 +3,7 @@
 import * as api from './api.js';
 import { Conversation } from './conversation.js';
 import { newId } from './outbox.js';
+import { t } from './language.js';
 import { beginReading } from './reading.js';
 import { draft, isBlank, match, outbox, settle } from './sending.js';
 import { list } from './sidebar/list.js';
@@ -62,6 +63,23 @@ function show(name) {
   const isUnsent = !outbox.of(name).some((item) => item.status === 'accepted');
   if (!transcript.isLoaded && outbox.of(name).length && isUnsent && !list.has(name)) state.current.begin();
   present(name);
+  if (!list.has(name) && !outbox.of(name).length) lookWhose(state.current);
+}
+
+// A link may lead to somebody else's conversation, which operators may read. It has another name for
+// them than for its person.
+async function lookWhose(conversation) {
+  const { name } = conversation;
+  try {
+    const { name: known } = await api.standing(name);
+    if (known === name || state.current !== conversation) return;
+    history.replaceState(null, '', `#c=${encodeURIComponent(known)}`);
+    showAsked();
+  } catch (failure) {
+    if (failure.status !== 404 || state.current !== conversation || outbox.of(name).length) return;
+    conversation.problem = t('no_conversation_of_yours');
+    redraw();
+  }
 }
 
 function showNew() {
@@ -119,10 +137,16 @@ function connected(connection) {
 // A blink of the connection is nobody's business.
 export const isLost = () => state.lostSince !== null && performance.now() - state.lostSince >= CALM_MS;
 
-// What is looked at is not unread.
+let askedIn = null;
+
+// What is looked at is not unread, and nobody needs to be notified of it.
 export function noteSeen() {
   const row = state.current && list.find(state.current.name);
-  if (row?.unread && !document.hidden) api.shelve(row.name, { seen: true }).catch(() => {});
+  const isAsked = row?.state === 'waiting' && row.turn !== askedIn;
+  if ((row?.unread || isAsked) && !document.hidden) {
+    if (isAsked) askedIn = row.turn;
+    api.shelve(row.name, { seen: true }).catch(() => {});
+  }
   redraw();
 }
 

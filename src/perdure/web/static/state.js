@@ -13,6 +13,8 @@ export const state = {
   // Who answers here, how, and how much the model reads, as the gateway has said.
   answering: null,
   agents: [],
+  // Who is signed in; empty until that is known.
+  principal: '',
   jobs: 0,
   isDrawerOpen: false,
   // What the dialogs show: one that shows something, and one that asks something.

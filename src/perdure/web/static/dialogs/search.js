@@ -66,7 +66,7 @@ export function Search({ first, titleOf, go, close }) {
     </form>
     <ul class="hits">${hits.map((hit) => html`<li key=${hit.cursor}>
       <button type="button" class="hit" onClick=${() => go(hit)}>
-        <span class="hit-head"><strong dir="auto">${titleOf(hit.conversation)}</strong><span class="meta">${hit.role === 'user' ? t('you') : t('answer')} · ${shortTime(hit.at)}</span></span>
+        <span class="hit-head"><strong dir="auto">${titleOf(hit.conversation)}</strong><span class="meta">${hit.archived ? `${t('archived')} · ` : ''}${hit.role === 'user' ? t('you') : t('answer')} · ${shortTime(hit.at)}</span></span>
         <span class="hit-text" dir="auto">${marked(plainTitle(hit.text), query)}</span>
       </button>
     </li>`)}</ul>

@@ -21,6 +21,8 @@ class List {
   #known = [];
   #archived = [];
   #next = null;
+  #nextArchived = null;
+  #isReading = false;
   #stream = null;
 
   get newest() {
@@ -28,7 +30,7 @@ class List {
   }
 
   get hasMore() {
-    return Boolean(this.#next) && !this.isArchive;
+    return Boolean(this.isArchive ? this.#nextArchived : this.#next);
   }
 
   // refused() is called when the token is not accepted any more, told(rows) with conversations that
@@ -99,17 +101,31 @@ class List {
     this.#set({ known: this.#known.filter(isOther), archived: this.#archived.filter(isOther) });
   }
 
-  showMore() {
-    return this.#attempt(async () => {
-      const page = await api.conversations(this.#next);
-      return { known: merged(this.#known, page.conversations), next: page.next ?? null };
-    });
+  // One page at a time.
+  async showMore() {
+    if (this.#isReading || !this.hasMore) return;
+    this.#isReading = true;
+    await this.#attempt(() => (this.isArchive ? this.#moreArchived() : this.#moreKnown()));
+    this.#isReading = false;
+  }
+
+  async #moreKnown() {
+    const page = await api.conversations(this.#next);
+    return { known: merged(this.#known, page.conversations), next: page.next ?? null };
+  }
+
+  async #moreArchived() {
+    const page = await api.conversations(this.#nextArchived, 'archived');
+    this.#nextArchived = page.next ?? null;
+    return { archived: merged(this.#archived, page.conversations) };
   }
 
   toggleArchive() {
     return this.#attempt(async () => {
       if (this.isArchive) return { isArchive: false };
-      return { archived: (await api.conversations(null, 'archived')).conversations, isArchive: true };
+      const page = await api.conversations(null, 'archived');
+      this.#nextArchived = page.next ?? null;
+      return { archived: page.conversations, isArchive: true };
     });
   }
 

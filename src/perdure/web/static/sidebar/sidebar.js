@@ -113,12 +113,24 @@ function Drawn({ current, local, isOpen, jobs, acts }) {
       </div>
       <button id="new-chat" class="new-chat" type="button" onClick=${acts.create}><${Icon} name="plus" />${t('new_chat')}</button>
       <button id="search" class="search" type="button" aria-keyshortcuts="Control+K" onClick=${acts.search}><${Icon} name="search" />${t('search')}<kbd aria-hidden="true">Ctrl K</kbd></button>
-      <div id="conversations" class="conversations"><${Groups} current=${current} local=${names} acts=${acts} /></div>
-      ${list.hasMore ? html`<${Button} class="quiet" label=${t('show_more')} action=${() => list.showMore()} />` : null}
+      <div id="conversations" class="conversations"><${Groups} current=${current} local=${names} acts=${acts} />
+        ${list.hasMore ? html`<${More} key=${list.version} />` : null}
+      </div>
       <p class="error" role="status" hidden=${!list.problem}>${list.problem}</p>
       <${Ways} jobs=${jobs} acts=${acts} />
     </nav>
     ${isDrawer && isOpen ? html`<div class="backdrop" onClick=${() => toggle(false)}></div>` : null}`;
+}
+
+// The next page is read when its place comes into sight, and not before.
+function More() {
+  const place = useRef(null);
+  useEffect(() => {
+    const seen = new IntersectionObserver((found) => found.some((each) => each.isIntersecting) && list.showMore());
+    seen.observe(place.current);
+    return () => seen.disconnect();
+  }, []);
+  return html`<div ref=${place} class="more"><${Button} class="quiet" label=${t('show_more')} action=${() => list.showMore()} /></div>`;
 }
 
 function Ways({ jobs, acts }) {
