@@ -1,6 +1,7 @@
 """Checks on both databases that a page of a person's list or search costs the same, however many
 conversations there are."""
 
+import json
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -97,6 +98,7 @@ async def test_a_page_costs_the_same_however_many_conversations_there_are_and_no
     store: Store, ada: Person, bob: Person, count: int
 ) -> None:
     small, middle = count // 10, count // 2
+    await bob.is_answered("quinces", "are yellow")
     await filled(store, ada, FIRST, small)
     await filled(store, bob, FIRST + small, count - small)
 
@@ -120,9 +122,14 @@ async def test_a_page_costs_the_same_however_many_conversations_there_are_and_no
         # Few milliseconds may be noise: what takes less than one is as good as nothing.
         few_s, many_s = await least_s(few), await least_s(many)
         growth[name] = many_s / max(few_s, 0.001)
-    assert max(growth.values()) < GROWTH_MAX, growth
+    assert max(growth.values()) < GROWTH_MAX, json.dumps(growth)
 
     last = FIRST + count - 1
     for shelf, newest in ((Shelf.SHOWN, last), (Shelf.ARCHIVED, last - 1)):
         expected = [f"place-{newest - 2 * number}" for number in range(250)]
-        assert await pages(store, bob, shelf) == expected
+        named = [name for name in await pages(store, bob, shelf) if name != "home"]
+        assert named == expected[: len(named)]
+        assert len(named) >= 249
+    # What was said long ago is found behind everything that was said since.
+    hits = await store.archive.search("quinces", principal=bob.id, before=None, limit=20)
+    assert {hit.conversation for hit in hits} == {"home"}

@@ -59,13 +59,30 @@ class PostgresDialect:
     _INDEX = """
         INSERT INTO searchable (session_id, seq, message_id, role, principal_id, words)
         VALUES ($1, $2, $3, $4, $5, to_tsvector('simple', $6))"""
+    # A condition: the conversation of message `d` is not hidden. It is looked up for each message:
+    # joined, the server would sometimes read all conversations for one page.
+    _SEEN = """
+        (SELECT c.hidden_at FROM sessions s JOIN conversations c ON c.id = s.conversation_id
+         WHERE s.id = d.session_id) IS NULL"""
+    # Finds messages that contain all words among the newest ones. The index of words knows no
+    # order: it would read all messages with a common word for one page.
+    _AMONG_NEWEST = f"""
+        SELECT d.id, d.session_id, d.seq
+        FROM (SELECT id, session_id, seq, words FROM searchable
+              WHERE id < $1 {{whose}} ORDER BY id DESC LIMIT $2) d
+        WHERE d.words @@ plainto_tsquery('simple', $3)
+          AND (CAST($4 AS BIGINT) = 1 OR {_SEEN})
+        ORDER BY d.id DESC LIMIT $5"""
+    _NEWEST = _AMONG_NEWEST.format(whose="")
+    _NEWEST_OF = _AMONG_NEWEST.format(whose="AND principal_id = $6")
+    # How many messages are looked through before the index of words is asked.
+    _NEWEST_MAX = 2_000
     # Finds the newest messages that contain all words.
-    _SEARCH = """
+    _SEARCH = f"""
         SELECT d.id, d.session_id, d.seq FROM searchable d
-        JOIN sessions s ON s.id = d.session_id JOIN conversations c ON c.id = s.conversation_id
         WHERE d.words @@ plainto_tsquery('simple', $1) AND d.id < $2
           AND (CAST($3 AS TEXT) IS NULL OR d.principal_id = $3)
-          AND (c.hidden_at IS NULL OR CAST($4 AS BIGINT) = 1)
+          AND (CAST($4 AS BIGINT) = 1 OR {_SEEN})
         ORDER BY d.id DESC LIMIT $5"""
     # Writes the flushes of many sessions in one statement, with one array for each column. The join
     # on the epoch drops pieces whose lease was lost. A late copy of an earlier write, as after a
@@ -104,6 +121,13 @@ class PostgresDialect:
     ) -> Op[list[Found]]:
         words, last = words_of(query), before or 2**62
         hidden = int(with_hidden)
+        near = (last, self._NEWEST_MAX, words, hidden, limit)
+        if scope is None:
+            found = yield from many(Found, self._NEWEST, *near)
+        else:
+            found = yield from many(Found, self._NEWEST_OF, *near, scope)
+        if len(found) == limit:
+            return found
         return (yield from many(Found, self._SEARCH, words, last, scope, hidden, limit))
 
     def flush(self, pieces: Sequence[TextPiece]) -> Op[set[Written]]:
