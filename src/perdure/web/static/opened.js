@@ -3,7 +3,6 @@
 import * as api from './api.js';
 import { Conversation } from './conversation.js';
 import { newId } from './outbox.js';
-import { t } from './language.js';
 import { beginReading } from './reading.js';
 import { draft, isBlank, match, outbox, settle } from './sending.js';
 import { list } from './sidebar/list.js';
@@ -63,22 +62,8 @@ function show(name) {
   const isUnsent = !outbox.of(name).some((item) => item.status === 'accepted');
   if (!transcript.isLoaded && outbox.of(name).length && isUnsent && !list.has(name)) state.current.begin();
   present(name);
-  if (!list.has(name) && !outbox.of(name).length) lookWhose(state.current);
-}
-
-// A link may lead to somebody else's conversation, which operators may read. It has another name for
-// them than for its person.
-async function lookWhose(conversation) {
-  const { name } = conversation;
-  try {
-    const { name: known } = await api.standing(name);
-    if (known === name || state.current !== conversation) return;
-    history.replaceState(null, '', `#c=${encodeURIComponent(known)}`);
-    showAsked();
-  } catch (failure) {
-    if (failure.status !== 404 || state.current !== conversation || outbox.of(name).length) return;
-    conversation.problem = t('no_conversation_of_yours');
-    redraw();
+  if (!list.has(name) && !outbox.of(name).length) {
+    import('./whose.js').then(({ lookWhose }) => lookWhose(state.current)).catch(() => {});
   }
 }
 
