@@ -1,3 +1,3 @@
 """Connects chat platforms with AI agents, and keeps every conversation between them complete."""
 
-__version__ = "0.32.0"
+__version__ = "0.33.0"

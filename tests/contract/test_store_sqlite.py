@@ -22,7 +22,7 @@ from perdure.store.drivers import sqlite_log
 from perdure.store.drivers.sqlite import SqliteDriver
 from perdure.store.drivers.sqlite_dialect import SqliteDialect, in_sqlite
 from perdure.store.mint import Mint
-from perdure.store.operations import attaching, journal, others, pushes
+from perdure.store.operations import attaching, journal, others, pushes, turn_locks
 from perdure.store.operations.accepting import accept
 from perdure.store.operations.delivery import doubts, outbox, pacing, parked, undelivered
 from perdure.store.operations.files import fetching
@@ -294,7 +294,7 @@ HOT = {
     "a file that waits": attaching._PUT,
     "until when the ready ones wait": claiming._NEXT_READY,
     "the next queued turn": claiming._NEXT,
-    "the turn to stop": endings._TURN,
+    "the turn to stop": turn_locks._TURN,
     "the partials of a turn": endings._PARTIALS,
     "orphans": recovery._ORPHANS.format(now_ms=SqliteDialect.now_ms),
     "our own turns": recovery._OWNED,

@@ -39,6 +39,7 @@ STORE_BOOT: Final = "tests/contract/test_store_boot.py"
 STORE_HOMES: Final = "tests/contract/test_store_homes.py"
 HOMES_SOON: Final = "test_the_return_from_an_end_that_was_told_is_told_however_soon"
 STORE_STILL: Final = "tests/contract/test_store_still.py"
+DELEGATIONS: Final = "tests/contract/test_store_delegations.py"
 STORE_QUESTIONS: Final = "tests/contract/test_store_questions.py"
 
 STORE_PUSHES: Final = "tests/contract/test_store_pushes.py"
@@ -1094,12 +1095,54 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         name="unasked_after_one_answer",
         promise="P16",
         bug="A turn that has asked two questions continues after the first answer.",
-        file="store/operations/turns/waiting.py",
-        symbol="_end",
-        old="is_last = not (yield from question_rows.open_of(row.turn))",
-        new="is_last = bool((yield from question_rows.open_of(row.turn)) or True)",
+        file="store/operations/turns/returning.py",
+        symbol="go_on",
+        old="is_last = not (yield from question_rows.open_of(turn))",
+        new="is_last = bool((yield from question_rows.open_of(turn)) or True)",
         killed_by=(
             f"{STORE_QUESTIONS}::test_a_turn_goes_on_after_the_last_of_its_answers[sqlite]",
+        ),
+    ),
+    Mutant(
+        name="turn_goes_on_before_its_errands",
+        promise="P7",
+        bug="A turn that has given two pieces of work away continues after the first.",
+        file="store/operations/turns/returning.py",
+        symbol="go_on",
+        old="is_last = is_last and not (yield from delegation_rows.open_of(turn))",
+        new="is_last = is_last and ((yield from delegation_rows.open_of(turn)) is not None)",
+        killed_by=(f"{DELEGATIONS}::test_a_turn_goes_on_after_the_last_of_its_errands[sqlite]",),
+    ),
+    Mutant(
+        name="errands_without_a_bound",
+        promise="P24",
+        bug="One person's agents give away as much work at once as they like.",
+        file="store/operations/turns/ordering/delegating.py",
+        symbol="begin",
+        old="    if live + len(orders) > live_max:",
+        new="    if live > live_max:",
+        killed_by=(f"{DELEGATIONS}::test_a_person_has_so_much_work_given_away_at_once[sqlite]",),
+    ),
+    Mutant(
+        name="errand_outlives_its_turn",
+        promise="P7",
+        bug="The work that a turn has given away goes on after the turn was stopped.",
+        file="store/operations/questions/withdrawing.py",
+        symbol="withdraw",
+        old="    yield from delegation_rows.withdraw(turn)\n",
+        new="",
+        killed_by=(f"{DELEGATIONS}::test_what_a_stopped_turn_has_given_away_is_stopped[sqlite]",),
+    ),
+    Mutant(
+        name="sent_for_a_member_anywhere",
+        promise="P12",
+        bug="An agent sends for a member into conversations in which that person takes no part.",
+        file="store/operations/accepting/send.py",
+        symbol="permitted",
+        old="not (yield from destinations.takes_part(sending.by.id, address))",
+        new="not address",
+        killed_by=(
+            f"{DELEGATIONS}::test_an_agent_sends_for_a_member_only_where_they_take_part[sqlite]",
         ),
     ),
     Mutant(

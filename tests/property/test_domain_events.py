@@ -46,6 +46,8 @@ from perdure.domain.journal.question_events import (
     EffectMarked,
     GrantOffer,
     WaitEnded,
+    WorkDelegated,
+    WorkReturned,
 )
 from perdure.domain.journal.session_events import (
     CommandTaken,
@@ -301,6 +303,19 @@ EVENTS: dict[type[AnyEvent], st.SearchStrategy[AnyEvent]] = {
         reason=text,
     ),
     WaitEnded: st.builds(WaitEnded, turn=ids),
+    WorkDelegated: st.builds(
+        WorkDelegated,
+        turn=ids,
+        attempt=numbers,
+        call=ids,
+        errand=ids,
+        agent=text,
+        deadline=numbers,
+        why=text,
+        usage=usages,
+        cost=numbers,
+    ),
+    WorkReturned: st.builds(WorkReturned, turn=ids, call=ids, errand=ids, reason=text),
     EffectMarked: st.builds(
         EffectMarked, turn=ids, call=ids, tool=text, has_happened=st.booleans(), by=ids
     ),

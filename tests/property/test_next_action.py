@@ -34,7 +34,7 @@ from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import CallEnding, Interruption, Outcome, StopReason
 from perdure.domain.turn.next_action import (
     AskModel,
-    AwaitAnswers,
+    Await,
     ExpandPrompt,
     LastAnswer,
     RunCalls,
@@ -150,7 +150,7 @@ class Story:
                 for each in calls:
                     if not self._run(each):
                         return
-            case AwaitAnswers(questions=asked):
+            case Await(questions=asked):
                 assert asked, "it waits for something"
                 if self._write(*asked):
                     self._answer()
@@ -276,7 +276,7 @@ def test_a_turn_whose_answer_has_come_goes_on_with_the_call(
             continue
         action = next_action(events, known)
         if waited := open_questions(events):
-            assert action == AwaitAnswers(waited), "it goes on after the last answer only"
+            assert action == Await(waited), "it goes on after the last answer only"
         else:
             asked = {each.call for each in events if isinstance(each, AnswerAwaited)}
             assert isinstance(action, RunCalls)
@@ -293,7 +293,7 @@ def test_a_turn_asks_about_all_its_calls_at_once_after_the_free_ones(
 
     for events in prefixes(story):
         action = next_action(events, known)
-        if isinstance(action, AwaitAnswers):
+        if isinstance(action, Await):
             left = our_open_calls(events)
             assert {each.call for each in action.questions} <= {each.id for each in left}
             if not open_questions(events):

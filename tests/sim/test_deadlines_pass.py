@@ -84,7 +84,13 @@ async def asking(folder: Path) -> AsyncIterator[Asking]:
         async with Supervisor() as supervisor:
             lost = LostAgents(supervisor.start, bus)
             deadlines = Deadlines(
-                store.questions, feed, lost=lost, clock=clock, bus=bus, poll_s=None
+                store.questions,
+                store.delegations,
+                feed,
+                lost=lost,
+                clock=clock,
+                bus=bus,
+                poll_s=None,
             )
             supervisor.start(deadlines.run(), name="deadlines")
             try:

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from perdure.domain.errors import Conflict, Corrupt
-from perdure.domain.ids import MessageId, NodeId, QuestionId, SessionId, TurnId
+from perdure.domain.ids import CallId, MessageId, NodeId, QuestionId, SessionId, TurnId
 from perdure.domain.journal.events import (
     AttemptInterrupted,
     NoticePosted,
@@ -18,7 +18,13 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WaitEnded
+from perdure.domain.journal.question_events import (
+    AnswerAwaited,
+    AnswerReceived,
+    WaitEnded,
+    WorkDelegated,
+    WorkReturned,
+)
 from perdure.domain.journal.session_events import TitleSet
 from perdure.domain.outcomes import Interruption, Outcome
 from perdure.domain.turn.standing import OpenTurn, SessionStanding, after
@@ -33,10 +39,14 @@ EVENTS: dict[type[TurnEvent], TurnEvent] = {
     AnswerAwaited: AnswerAwaited(turn=TURN, attempt=2, question=QuestionId("qst_1"), text="Go on?"),
     AnswerReceived: AnswerReceived(turn=TURN, question=QuestionId("qst_1"), answer="yes"),
     WaitEnded: WaitEnded(turn=TURN),
+    WorkDelegated: WorkDelegated(
+        turn=TURN, attempt=2, call=CallId("call_1"), errand=TurnId("trn_2"), agent="coder"
+    ),
+    WorkReturned: WorkReturned(turn=TURN, call=CallId("call_1"), errand=TurnId("trn_2")),
 }
 # The events of a turn as letters: Started, Interrupted, Requeued, Settled (Z), Waits, is Answered,
-# and its wait Ends.
-LETTERS = dict(zip("SIRZWAE", EVENTS.values(), strict=True))
+# and its wait Ends. Work that is given away is waited for like an answer; see below.
+LETTERS = dict(zip("SIRZWAE", EVENTS.values(), strict=False))
 # An attempt must be interrupted, or ask and wait until its wait ends, before the next one can
 # begin. While it waits, questions are asked and answered. A turn may end once, at any time, and
 # nothing follows. A waiting turn is not interrupted.
@@ -77,9 +87,17 @@ def test_who_waits_for_an_answer_goes_back_to_the_line_or_ends_and_is_never_inte
     assert exits == {
         AnswerAwaited: State.WAITING,  # several questions are asked at once
         AnswerReceived: State.WAITING,
+        WorkDelegated: State.WAITING,
+        WorkReturned: State.WAITING,
         WaitEnded: State.QUEUED,
         TurnSettled: State.SETTLED,
     }
+
+
+def test_work_that_is_given_away_is_waited_for_like_an_answer() -> None:
+    for state in State:
+        for work, question in ((WorkDelegated, AnswerAwaited), (WorkReturned, AnswerReceived)):
+            assert LEGAL.get((state, work)) == LEGAL.get((state, question))
 
 
 def test_a_turns_life_is_folded() -> None:

@@ -16,11 +16,22 @@ from perdure.domain.journal.question_events import (
     AnswerReceived,
     EffectMarked,
     WaitEnded,
+    WorkDelegated,
+    WorkReturned,
 )
 from perdure.domain.journal.records import EffectView, QuestionView
 from perdure.domain.outcomes import CallEnding, QuestionKind
 
-CallEvent = ToolStarted | ToolFinished | AnswerAwaited | AnswerReceived | WaitEnded | EffectMarked
+CallEvent = (
+    ToolStarted
+    | ToolFinished
+    | AnswerAwaited
+    | AnswerReceived
+    | WorkDelegated
+    | WorkReturned
+    | WaitEnded
+    | EffectMarked
+)
 _STATES = {
     "unknown": "nobody knows whether it has happened; /effects says so",
     "happened": "it has happened",
@@ -59,8 +70,10 @@ class CallLines:
                 yield self._asked(event)
             case AnswerReceived():
                 yield self._answered(event)
+            case WorkDelegated() | WorkReturned():
+                yield _given(event)
             case WaitEnded():
-                yield line("queued again", "every question has its answer")
+                yield line("queued again", "it has everything that it waited for")
             case EffectMarked():
                 known = _STATES["happened" if event.has_happened else "not_happened"]
                 yield line("the model was told", f"of call {event.tool} {event.call}: {known}")
@@ -100,3 +113,14 @@ class CallLines:
             f"{event.answer} by {who}{scope}{covers if event.scope else ''}",
             style="magenta",
         )
+
+
+def _given(event: WorkDelegated | WorkReturned) -> Text:
+    """Return the line about work that a call has given to another agent."""
+    if isinstance(event, WorkReturned):
+        ended = f"nobody waits for it any more: {event.reason}" if event.reason else "it is over"
+        return line(f"errand {event.errand}", ended, style="cyan")
+    until = f", at the latest {when(event.deadline)}" if event.deadline else ""
+    why = f", allowed by {event.why}" if event.why else ""
+    told = f"{event.errand} for {event.call}{until}{why}"
+    return line(f"work for {event.agent}", told, style="cyan")

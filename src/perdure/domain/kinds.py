@@ -12,7 +12,8 @@ class TurnKind(StrEnum):
     asked for these two. The others are errands, which serve another session. BACKGROUND: a request
     of a person that is answered later. TITLE: what to call the session. SUMMARY: a shorter form of
     its older turns. MEMORY: what to remember of a session that was closed. STICKER: what a sticker
-    shows that has no description yet. SCHEDULED: one run of a job.
+    shows that has no description yet. SCHEDULED: one run of a job. DELEGATED: a piece of work that
+    one agent gives to another.
     """
 
     MESSAGE = "message"
@@ -25,6 +26,7 @@ class TurnKind(StrEnum):
     MEMORY = "memory"
     STICKER = "sticker"
     SCHEDULED = "scheduled"
+    DELEGATED = "delegated"
 
     @property
     def is_errand(self) -> bool:
@@ -56,6 +58,7 @@ ERRANDS: Final = (
     TurnKind.MEMORY,
     TurnKind.STICKER,
     TurnKind.SCHEDULED,
+    TurnKind.DELEGATED,
 )
 
 

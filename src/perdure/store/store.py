@@ -32,6 +32,7 @@ from perdure.store.ports.records.occasions import StoredOccasions
 from perdure.store.ports.records.shelves import StoredShelves
 from perdure.store.ports.records.stickers import StoredStickers
 from perdure.store.ports.turns.budgets import StoredBudgets
+from perdure.store.ports.turns.delegations import StoredDelegations
 from perdure.store.ports.turns.errands import StoredErrands
 from perdure.store.ports.turns.handling import StoredHandling
 from perdure.store.ports.turns.questions import (
@@ -64,17 +65,15 @@ class Store:
         quota: Quota = NO_QUOTA,
     ) -> None:
         """Build the ports without opening the database. `quota` is what each member may have."""
-        mint = Mint(clock, entropy)
-        node = NodeId(mint.id("nod"))
+        self._mint = mint = Mint(clock, entropy)
+        self.node = node = NodeId(mint.id("nod"))
         self.condition = StoredCondition(driver, clock, node)
-        driver = WatchedDriver(driver, self.condition)
-        self._driver = driver
-        self._mint = mint
-        self.node = node
+        self._driver = driver = WatchedDriver(driver, self.condition)
         self.inbox = StoredInbox(driver, mint, node, quota=quota)
         self.turns = StoredTurns(driver, mint, node)
         self.nodes = StoredNodes(driver, mint, node)
         self.errands = StoredErrands(driver, mint, node)
+        self.delegations = StoredDelegations(driver, mint, node)
         self.room = StoredRoom(driver, mint, node)
         self.questions = StoredQuestions(driver, mint, node)
         self.grants = StoredGrants(driver, mint)

@@ -38,6 +38,10 @@ _WORD_LENGTH: Final = 6
 _DEFAULTS: Final = DemoSettings()
 
 
+# Errands whose text is a question of its own.
+_ASKED: Final = (TurnKind.BACKGROUND, TurnKind.SCHEDULED, TurnKind.DELEGATED)
+
+
 class DemoAgent:
     """Implements the `Agent` port without a model."""
 
@@ -56,7 +60,7 @@ class DemoAgent:
 
     async def run(self, request: ModelRequest, work: Work) -> AsyncGenerator[AgentEvent, None]:
         """Answer one request. Never raises: the last event is one `Stopped`."""
-        if request.purpose not in ("", TurnKind.BACKGROUND, TurnKind.SCHEDULED):
+        if request.purpose not in ("", *_ASKED):
             yield AgentText(errand_answer(request))
             yield AgentSpent(Usage(model_calls=1))
             yield Stopped(reason=StopReason.STOP)

@@ -115,6 +115,8 @@ def _agent(config: Config, name: str, agent: AgentConfig) -> Iterator[_Finding]:
         yield from _known_agent(config, other, at)
         if other == name:
             yield at, f"{key_text(at)} names the agent itself; name another one or leave it out"
+    for index, other in enumerate(agent.delegates):
+        yield from _known_agent(config, other, (*path, "delegates", index))
     if agent.compact_agent is not None:
         yield from _known_agent(config, agent.compact_agent, (*path, "compact_agent"))
     yield from tool_findings(config, name, agent)

@@ -14,6 +14,7 @@ from perdure.app.config.toml_errors import ConfigError, Problem, in_quotes, inst
 from perdure.app.config.toml_positions import KeyPath, Positions
 from perdure.app.config.toml_words import key_text
 from perdure.app.config.tool_values import (
+    DELEGATE,
     FETCH,
     FILE_ACTS,
     FILES,
@@ -22,10 +23,10 @@ from perdure.app.config.tool_values import (
     PERMISSION_ACTS,
     RESULT,
     SEARCH,
+    SEND,
     SHELL,
     SHELL_ACTS,
     TOOLS,
-    TOOLS_TO_COME,
     McpServer,
 )
 from perdure.app.config.values import (
@@ -40,7 +41,7 @@ _Finding = tuple[KeyPath, str]
 _Folder = tuple[KeyPath, str]
 # The names of calls that are about a path, an address or a command, so that a rule can match it.
 _WITH_MATCH: Final = (
-    *(FILES, *FILE_ACTS, FETCH, SHELL, SHELL_ACTS[0]),
+    *(DELEGATE, FILES, *FILE_ACTS, FETCH, SEND, SHELL, SHELL_ACTS[0]),
     *(PERMISSION, *PERMISSION_ACTS),
 )
 _COMMANDS: Final = "commands"
@@ -57,10 +58,11 @@ def tool_findings(config: Config, name: str, agent: AgentConfig) -> Iterator[_Fi
     path: KeyPath = ("agents", name)
     for index, tool in enumerate(agent.tools):
         yield from _listed(config, tool, (*path, "tools", index))
+    yield from _delegating(agent, path)
     for tool in agent.approve:
         at = (*path, "approve", tool)
         asked = [PERMISSION] if isinstance(agent, AcpAgent) else []
-        known = [*TOOLS, RESULT, *asked, *TOOLS_TO_COME, *_servers(config)]
+        known = [*TOOLS, RESULT, *asked, *_servers(config)]
         if tool not in known:
             advice = instead(tool, known, noun="tools")
             yield at, f"{key_text(at)} is about the unknown tool {in_quotes(tool)}; {advice}"
@@ -239,8 +241,8 @@ def _listed(config: Config, tool: str, path: KeyPath) -> Iterator[_Finding]:
         if server not in config.tools.mcp:
             advice = _add_server(config, server)
             yield path, f"{key_text(path)} names an unknown tool server; {advice}"
-    elif tool not in (*TOOLS, *TOOLS_TO_COME):
-        known = [*TOOLS, *TOOLS_TO_COME, *_servers(config)]
+    elif tool not in TOOLS:
+        known = [*TOOLS, *_servers(config)]
         advice = instead(tool, known, noun="tools")
         yield path, f"{key_text(path)} names the unknown tool {in_quotes(tool)}; {advice}"
     elif not _roots(config).get(tool, ("any",)):
@@ -249,6 +251,19 @@ def _listed(config: Config, tool: str, path: KeyPath) -> Iterator[_Finding]:
     elif tool == SEARCH and config.tools.search.kind is None:
         advice = 'add [tools.search] with kind = "searxng", "brave" or "tavily"'
         yield path, f"{key_text(path)} names {in_quotes(SEARCH)}, which has no engine; {advice}"
+
+
+def _delegating(agent: AgentConfig, path: KeyPath) -> Iterator[_Finding]:
+    """Yield a complaint if an agent has the tool to give work away and nobody to give it to, or the
+    other way round."""
+    if DELEGATE in agent.tools and not agent.delegates:
+        at: KeyPath = (*path, "tools", agent.tools.index(DELEGATE))
+        advice = f'add delegates = ["NAME"] to {key_text(path)}, or leave {in_quotes(DELEGATE)} out'
+        yield at, f"{key_text(at)} names {in_quotes(DELEGATE)}, and there is no agent to; {advice}"
+    elif agent.delegates and DELEGATE not in agent.tools:
+        at = (*path, "delegates")
+        advice = f"add {in_quotes(DELEGATE)} to the tools of the agent"
+        yield at, f"{key_text(at)} has no effect without the tool; {advice}"
 
 
 def _servers(config: Config) -> list[str]:
@@ -266,7 +281,7 @@ def _rule(
 ) -> Iterator[_Finding]:
     """Yield a complaint if a rule can match no call. `own` are names that only this kind of agent
     has."""
-    names = [*TOOLS, *FILE_ACTS, *SHELL_ACTS, *own, RESULT, *TOOLS_TO_COME]
+    names = [*TOOLS, *FILE_ACTS, *SHELL_ACTS, *own, RESULT]
     meant = [name for name in names if is_match(rule.tool, name)]
     is_of_server = any(
         is_match(rule.tool, server)

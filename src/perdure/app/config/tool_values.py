@@ -18,6 +18,8 @@ from perdure.ports.platform.settings import (
 
 MEMORY: Final = "memory"
 SCHEDULE: Final = "schedule"
+SEND: Final = "send"
+DELEGATE: Final = "delegate"
 FILES: Final = "files"
 SHELL: Final = "shell"
 FETCH: Final = "fetch"
@@ -31,9 +33,11 @@ PERMISSION_ACTS: Final = tuple(
         *("think", "fetch", "switch_mode", "other"),
     )
 )
-# The tools that agents can have, and the names reserved for a later version.
-TOOLS: Final = (MEMORY, "sessions", "todo", FILES, SHELL, FETCH, SEARCH, "ask", SCHEDULE)
-TOOLS_TO_COME: Final = ("send",)
+# The tools that agents can have.
+TOOLS: Final = (
+    *(MEMORY, "sessions", "todo", FILES, SHELL, FETCH, SEARCH),
+    *("ask", SCHEDULE, SEND, DELEGATE),
+)
 # The names that rules may use for what a call of `files` or `shell` does, and the tool that every
 # agent with tools has.
 FILE_ACTS: Final = ("files.read", "files.write", "files.edit", "files.list", "files.search")
@@ -94,6 +98,17 @@ class ShellSection(ToolSection, frozen=True, kw_only=True):
     processes: Count = 256
 
 
+class DelegateSection(ToolSection, frozen=True, kw_only=True):
+    """Holds how agents may give work to others: through how many hands it may go, how many pieces a
+    turn waits for at once and a person may have under way, and how long a turn waits; 0 means for
+    ever."""
+
+    depth: Count = 1
+    at_once: Count = 4
+    per_person: Count = 16
+    wait_s: Seconds = 3600.0
+
+
 class SearchSection(ToolSection, frozen=True, kw_only=True):
     """Holds the search engine that the tool `search` asks. Without `url` it is the one of the
     maker."""
@@ -113,6 +128,8 @@ class ToolsConfig(Section, frozen=True, kw_only=True):
     todo: ToolSection = ToolSection()
     schedule: ToolSection = ToolSection()
     ask: ToolSection = ToolSection()
+    send: ToolSection = ToolSection()
+    delegate: DelegateSection = DelegateSection()
     files: FilesSection = FilesSection()
     shell: ShellSection = ShellSection()
     fetch: ToolSection = ToolSection()

@@ -95,9 +95,12 @@ class RuleSection(Section, frozen=True, kw_only=True):
 
 
 class AgentSection(Section, frozen=True, kw_only=True):
-    """Holds the settings that every kind of agent takes. `approve` says for this agent when people
-    are asked about a tool, and `rules` refine it."""
+    """Holds the settings that every kind of agent takes. `description` tells other agents what this
+    one is good at, and `delegates` are those to which it may give work. `approve` says for this
+    agent when people are asked about a tool, and `rules` refine it."""
 
+    description: str = ""
+    delegates: tuple[Name, ...] = ()
     instructions: str = ""
     context: bool = True
     context_tokens: Count = 128_000

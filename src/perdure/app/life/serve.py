@@ -236,7 +236,6 @@ def _dependencies(  # noqa: PLR0913 - what a node is assembled from
     outgoing: RoutedOutgoing,
     environ: Mapping[str, str],
 ) -> NodeDependencies:
-    """Make everything that a node is assembled from."""
     entropy, clock = SystemEntropy(), SystemClock()
     return NodeDependencies(
         store=store,
@@ -257,6 +256,7 @@ def _dependencies(  # noqa: PLR0913 - what a node is assembled from
         ),
         terms=hosts.terms,
         platform=partial(platforms.platform_named, settings.adapters),
+        forms=platforms.address_forms(settings.adapters),
         displays={name: platforms.display_of(each) for name, each in settings.adapters.items()},
         web=WebFetcher(web_of(settings.limits, outgoing)),
         pushes=push_sender(settings, outgoing, clock=clock, entropy=entropy),

@@ -13,6 +13,7 @@ import msgspec
 from perdure.app.children.children import LaunchedChildren
 from perdure.app.config.loading import AgentConfig
 from perdure.app.config.tool_values import (
+    DELEGATE,
     FILES,
     MCP,
     MEMORY,
@@ -60,6 +61,7 @@ _LACKING: Final = {
     FILES: "[tools.files] roots names no folder",
     SHELL: "[tools.shell] roots names no folder",
     SEARCH: "[tools.search] kind names no search engine",
+    DELEGATE: "its `delegates` names no other agent",
 }
 
 
@@ -110,10 +112,17 @@ class BackendMaker:
         take_over(self.servers, tools, children=self.children, outgoing=self.outgoing)
         if self._external is not None:
             self._external.keep(configured)
-        return {name: self._backend(name, config, tools) for name, config in configured.items()}
+        return {
+            name: self._backend(name, config, tools, configured)
+            for name, config in configured.items()
+        }
 
     def _kit(
-        self, settings: ToolsConfig, config: AgentConfig, policy: ToolPolicy
+        self,
+        settings: ToolsConfig,
+        config: AgentConfig,
+        policy: ToolPolicy,
+        agents: Mapping[str, AgentConfig],
     ) -> dict[str, Tool]:
         """Return the built-in tools that an agent can use with these settings, by name. Their code
         is imported only for agents that have tools."""
@@ -122,6 +131,7 @@ class BackendMaker:
         from perdure.tools.builtin.ask import AskTool  # noqa: PLC0415
         from perdure.tools.builtin.memory import MemoryTool  # noqa: PLC0415
         from perdure.tools.builtin.schedule import ScheduleTool  # noqa: PLC0415
+        from perdure.tools.builtin.send import SendTool  # noqa: PLC0415
         from perdure.tools.builtin.sessions import SessionsTool  # noqa: PLC0415
         from perdure.tools.builtin.todo import TodoTool  # noqa: PLC0415
 
@@ -132,7 +142,10 @@ class BackendMaker:
             TodoTool(store.todos),
             AskTool(),
             ScheduleTool(store.schedule, terms=lambda: self._terms, now_ms=self.clock.now_ms),
+            SendTool(),
         ]
+        if config.delegates:
+            tools.append(_delegate_tool(config, agents))
         if settings.files.roots:
             from perdure.tools.builtin.files.bounds import FilesBounds  # noqa: PLC0415
             from perdure.tools.builtin.files.tool import FilesTool  # noqa: PLC0415
@@ -151,10 +164,16 @@ class BackendMaker:
         tools.extend(web_tools(settings, config, policy, web=self._web, outgoing=self.outgoing))
         return {tool.name: tool for tool in tools}
 
-    def _backend(self, name: str, config: AgentConfig, settings: ToolsConfig) -> Backend:
+    def _backend(
+        self,
+        name: str,
+        config: AgentConfig,
+        settings: ToolsConfig,
+        agents: Mapping[str, AgentConfig],
+    ) -> Backend:
         """Make one backend. Every agent with tools can read on in long results."""
         policy = policy_of(name, config, settings)
-        kit = self._kit(settings, config, policy)
+        kit = self._kit(settings, config, policy, agents)
         usable = [kit[each] for each in dict.fromkeys(config.tools) if each in kit]
         named = (each.removeprefix(MCP) for each in config.tools if each.startswith(MCP))
         servers = list(dict.fromkeys(named))
@@ -250,6 +269,16 @@ def backend_maker(
         web=web_of(settings.limits, outgoing),
         home=home,
         terms=job_terms(settings, environ),
+    )
+
+
+def _delegate_tool(config: AgentConfig, agents: Mapping[str, AgentConfig]) -> Tool:
+    """Return the tool by which an agent gives work to those that it may."""
+    from perdure.tools.builtin.delegate import DelegateTool, about  # noqa: PLC0415
+
+    known = {name: agents[name] for name in config.delegates if name in agents}
+    return DelegateTool(
+        {name: about(each.description, each.instructions) for name, each in known.items()}
     )
 
 

@@ -52,7 +52,7 @@ from perdure.engine.watching.watch import LiveWatchers
 
 # How often a node on a shared store looks for turns that another node queued.
 POLL_S = 1.0
-# How often a node on a shared store looks for questions that another node has asked.
+# How often a node on a shared store looks for what another node waits for, or has ended.
 QUESTIONS_POLL_S = 5.0
 
 
@@ -88,7 +88,8 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
     reaper = Reaper(store.nodes, feed, policy=dependencies.limits.recovery, review=review.step)
     handovers = Handovers()
     previews = _previews(dependencies, common, handovers)
-    services = _services(dependencies, common)
+    receivers = _receivers(dependencies, common)
+    services = _services(dependencies, common, receivers)
     turns = _turns(dependencies, common, services, reaper, previews)
     outbox = _outbox(dependencies, common, handovers)
     fetching = _fetching(dependencies, common)
@@ -134,7 +135,7 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         watchers=LiveWatchers(
             feed, store.conversations, store.archive, is_shared=dependencies.is_shared
         ),
-        receivers=_receivers(dependencies, common),
+        receivers=receivers,
         gate=RequestGate(dependencies.clock, dependencies.limits.quota),
         prompts=services.prompts,
         agents=NodeAgents(dependencies.roster, services.reaching.places),
@@ -148,6 +149,7 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
 def _deadlines(dependencies: NodeDependencies, common: Common) -> Deadlines:
     return Deadlines(
         dependencies.store.questions,
+        dependencies.store.delegations,
         common.feed,
         lost=common.lost,
         clock=dependencies.clock,
@@ -320,10 +322,13 @@ def _fetching(dependencies: NodeDependencies, common: Common) -> FetchPump:
     )
 
 
-def _services(dependencies: NodeDependencies, common: Common) -> RunnerServices:
+def _services(
+    dependencies: NodeDependencies, common: Common, receivers: Receivers
+) -> RunnerServices:
     """Make the services that every runner uses."""
     store, clock = dependencies.store, dependencies.clock
     entropy, feed = dependencies.entropy, common.feed
+    random_bytes = entropy.random_bytes
     prompts = Prompts(
         store.conversations,
         store.media,
@@ -333,10 +338,13 @@ def _services(dependencies: NodeDependencies, common: Common) -> RunnerServices:
         zone=dependencies.zone,
     )
     reaching = Reaching(clock, AgentPlaces(dependencies.roster.places))
-    dependencies.roster.when_gone(common.windows.forget_agent)
-    dependencies.roster.when_gone(reaching.forget)
+    for forget in (common.windows.forget_agent, reaching.forget):
+        dependencies.roster.when_gone(forget)
     return RunnerServices(
         turns=store.turns,
+        places=store.places,
+        reach=partial(receivers.reach, dependencies.forms, dependencies.adapters),
+        delegations=store.delegations,
         grants=store.grants,
         lost=common.lost,
         effects=store.effects,
@@ -352,9 +360,7 @@ def _services(dependencies: NodeDependencies, common: Common) -> RunnerServices:
         flusher=Flusher(store.turns, clock=clock, start=common.start, heartbeat=common.heartbeat),
         feed=feed,
         clock=clock,
-        mint=lambda prefix: mint(
-            prefix, now_ms=clock.now_ms(), randomness=entropy.random_bytes(RANDOM_BYTES)
-        ),
+        mint=lambda kind: mint(kind, now_ms=clock.now_ms(), randomness=random_bytes(RANDOM_BYTES)),
         limits=dependencies.limits,
         budgets=Budgets(store.budgets, clock=clock, limits=dependencies.budgets),
         wakes=common.bus,

@@ -21,7 +21,7 @@ from perdure.domain.people.prices import Prices, Tariff
 from perdure.domain.people.quotas import Quota
 from perdure.domain.prompt.bounds import Bounds
 from perdure.domain.turn.recovery import Policy, Resume
-from perdure.engine.turns.runner_services import Limits
+from perdure.engine.turns.runner_services import DelegatingLimits, Limits
 
 _MILLION: Final = 1_000_000
 # The end of a model's name that names its version, such as a date.
@@ -140,5 +140,11 @@ def limits_of(config: Config, *, turns_max: int) -> Limits:
             stopping=config.notices.stopping,
             back=config.notices.back,
             still_at_work_s=config.notices.still_at_work_s,
+        ),
+        delegating=DelegatingLimits(
+            depth=config.tools.delegate.depth,
+            at_once=config.tools.delegate.at_once,
+            per_person=config.tools.delegate.per_person,
+            wait_ms=int(config.tools.delegate.wait_s * 1000),
         ),
     )

@@ -6,6 +6,7 @@ import msgspec
 
 from perdure.app.reading.file_reading import FileReader
 from perdure.app.schedule.making import JobSettings
+from perdure.domain.address import AddressForm
 from perdure.domain.delivery import Display
 from perdure.domain.people.access import Terms
 from perdure.domain.people.budgets import DailyBudgets
@@ -47,6 +48,7 @@ class NodeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     personas: Mapping[str, str] = NO_PERSONAS
     adapters: Mapping[str, Adapter] = NO_ADAPTERS
     platforms: Mapping[str, Platform] = NO_PLATFORMS
+    forms: Mapping[str, AddressForm] = msgspec.field(default_factory=dict)
     terms: Callable[[str], Terms] = lambda _: Terms()
     platform: Callable[[str], str] = lambda name: name
     displays: Mapping[str, Display] = NO_DISPLAYS

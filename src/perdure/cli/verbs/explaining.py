@@ -112,6 +112,9 @@ def _ending(turn: TurnView) -> str:
 def _fact(event: AnyEvent, calls: CallLines) -> Text | None:
     """Return the line for one event, or None. `calls` learns the names of this turn's calls."""
     match event:
+        case TurnQueued(ordered_by=turn) if turn:
+            told = f"ordered by {turn}: {event.text or event.answer}"
+            return line(f"message {event.message}", told)
         case TurnQueued() | MessageJoined():
             return line(f"message {event.message}", event.text)
         case PromptExpanded():

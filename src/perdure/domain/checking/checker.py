@@ -8,6 +8,7 @@ domain.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from perdure.domain.checking.delegation_rules import delegations_follow_the_journal
 from perdure.domain.checking.question_rules import (
     calls_wait_for_their_approval,
     effects_follow_the_journal,
@@ -65,6 +66,7 @@ def violations(record: SessionRecord) -> list[str]:
         *_session_follows_the_journal(record, by_turn),
         *_calls_are_answered(by_turn),
         *questions_follow_the_journal(record, by_turn),
+        *delegations_follow_the_journal(record, by_turn),
         *calls_wait_for_their_approval(by_turn),
         *effects_follow_the_journal(record, by_turn),
         *_endings_are_honest(by_turn),

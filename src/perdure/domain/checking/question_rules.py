@@ -5,6 +5,7 @@ These are rules of the checker (`domain/checking/checker.py`): they compare rows
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from perdure.domain.checking.delegation_rules import waited_for
 from perdure.domain.ids import CallId, QuestionId, TurnId
 from perdure.domain.journal.events import (
     AnyEvent,
@@ -33,7 +34,8 @@ _UNANSWERED = {
 
 def questions_follow_the_journal(record: SessionRecord, by_turn: _ByTurn) -> Iterator[str]:
     """Check that each question is a row and an event, that it was told, that it ended as the
-    journal says, and that exactly those turns wait that have an open question."""
+    journal says, and that exactly those turns wait that have an open question, or have given work
+    to another agent."""
     events = [recorded.event for turn in by_turn.values() for recorded in turn]
     asked = {event.question: event for event in events if isinstance(event, AnswerAwaited)}
     answers = {event.question: event for event in events if isinstance(event, AnswerReceived)}
@@ -53,11 +55,11 @@ def questions_follow_the_journal(record: SessionRecord, by_turn: _ByTurn) -> Ite
         if told.get(row.id) != [row.message]:
             yield f"{row.id} was told by {told.get(row.id)}, the row says {row.message}"
         yield from _ended_as_told(row, answers.get(row.id), states.get(row.turn, ""))
-    waited_for = {row.turn for row in record.questions if row.state == _PENDING}
+    asking = {row.turn for row in record.questions if row.state == _PENDING}
     waiting = {turn.id for turn in record.turns if turn.state == State.WAITING}
-    for turn in waiting - waited_for:
-        yield f"{turn} waits, and no question of it is open"
-    for turn in waited_for - waiting:
+    for turn in waiting - asking - waited_for(record.delegations):
+        yield f"{turn} waits, and no question of it is open, and no work that it gave away"
+    for turn in asking - waiting:
         yield f"{turn} has an open question, and does not wait"
 
 

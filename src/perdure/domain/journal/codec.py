@@ -31,6 +31,8 @@ KINDS: Final[Mapping[str, type[AnyEvent]]] = {
     "answer_awaited": question_events.AnswerAwaited,
     "answer_received": question_events.AnswerReceived,
     "wait_ended": question_events.WaitEnded,
+    "work_delegated": question_events.WorkDelegated,
+    "work_returned": question_events.WorkReturned,
     "effect_marked": question_events.EffectMarked,
     "interruption_acknowledged": events.InterruptionAcknowledged,
     "steer_accepted": events.SteerAccepted,

@@ -30,12 +30,7 @@ from perdure.domain.journal.model.reach import AT_ONCE, Reach
 from perdure.domain.journal.model.thoughts import Thoughts
 from perdure.domain.journal.model.timings import UNTIMED, Timings
 from perdure.domain.journal.model.usage import Usage
-from perdure.domain.journal.question_events import (
-    AnswerAwaited,
-    AnswerReceived,
-    EffectMarked,
-    WaitEnded,
-)
+from perdure.domain.journal.question_events import EffectMarked, WaitEvent
 from perdure.domain.journal.session_events import (
     CommandTaken,
     Compacted,
@@ -127,7 +122,9 @@ class TurnQueued(Worded, frozen=True, kw_only=True):
     the message came from; a word in `options` goes before it. `overheard` is what others said in
     the place before, not to the bot; it is told to the model alone. `may_be_silent`: nothing is
     posted if the answer is exactly `[SILENT]`. The answer is sent on to the conversation
-    `deliver_to`; `sent_from` is the platform from which it was sent on to here.
+    `deliver_to`; `sent_from` is the platform from which it was sent on to here. `ordered_by` is the
+    turn in which an agent has sent this text here, or has given this work to another agent; `depth`
+    counts the agents above that one.
     """
 
     kind: TurnKind = TurnKind.MESSAGE
@@ -153,6 +150,8 @@ class TurnQueued(Worded, frozen=True, kw_only=True):
     may_be_silent: bool = False
     deliver_to: ConversationId | None = None
     sent_from: str = ""
+    ordered_by: TurnId | None = None
+    depth: int = 0
 
     @property
     def asking(self) -> Options:
@@ -379,15 +378,7 @@ class ContentLeftOut(Event, frozen=True, kw_only=True):
     what: tuple[LeftOut, ...]
 
 
-TurnEvent = (
-    TurnStarted
-    | AttemptInterrupted
-    | AnswerAwaited
-    | AnswerReceived
-    | WaitEnded
-    | TurnRequeued
-    | TurnSettled
-)
+TurnEvent = TurnStarted | AttemptInterrupted | WaitEvent | TurnRequeued | TurnSettled
 AnyEvent = (
     SessionOpened
     | SessionClosed
@@ -399,9 +390,7 @@ AnyEvent = (
     | ToolStarted
     | ToolFinished
     | AttemptInterrupted
-    | AnswerAwaited
-    | AnswerReceived
-    | WaitEnded
+    | WaitEvent
     | EffectMarked
     | InterruptionAcknowledged
     | SteerAccepted

@@ -1,5 +1,5 @@
-"""Defines the events of questions to people, of calls that people know more about than the gateway,
-and the values in them."""
+"""Defines the events of what turns wait for, which is answers of people and the work of other
+agents, and of calls that people know more about than the gateway."""
 
 import msgspec
 
@@ -66,11 +66,42 @@ class AnswerReceived(Event, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class WorkDelegated(Event, frozen=True, kw_only=True):
+    """Records that the turn waits for an `errand` of the agent `agent`, which does the work that
+    the tool call `call` has given to it. The turn has no owner until then, and may wait for several
+    at once. `deadline` is when the wait ends without a result, or 0 if it never does. `why` says
+    what has allowed the call. `usage` and `cost` are those of the attempt's model calls, unless the
+    first event of the wait is a question."""
+
+    turn: TurnId
+    attempt: int
+    call: CallId
+    errand: TurnId
+    agent: str
+    deadline: int = 0
+    why: str = ""
+    usage: Usage = Usage()
+    cost: int = 0
+
+
+class WorkReturned(Event, frozen=True, kw_only=True):
+    """Records that the wait for an errand is over: it has ended, or `reason` says why nobody waits
+    for it any more. What came of it is in the journal of the errand."""
+
+    turn: TurnId
+    call: CallId
+    errand: TurnId
+    reason: str = ""
+
+
 class WaitEnded(Event, frozen=True, kw_only=True):
-    """Records that all questions of a turn have their answers, and that it continues where it
+    """Records that a turn has everything that it waited for, and that it continues where it
     was."""
 
     turn: TurnId
+
+
+WaitEvent = AnswerAwaited | AnswerReceived | WorkDelegated | WorkReturned | WaitEnded
 
 
 class EffectMarked(Event, frozen=True, kw_only=True):

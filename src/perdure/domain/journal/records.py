@@ -170,6 +170,18 @@ class QuestionRecord(msgspec.Struct, frozen=True):
     by: PrincipalId | None
 
 
+class DelegationRecord(msgspec.Struct, frozen=True):
+    """Holds the row of work that a turn has given to another agent. `is_live`: the errand is not
+    over."""
+
+    errand: TurnId
+    turn: TurnId
+    call: CallId
+    deadline: int
+    state: str
+    is_live: int
+
+
 class EffectRecord(msgspec.Struct, frozen=True):
     """Holds the row of a call whose fate was unknown. `told` is the turn in which the agent was
     told what a person has found out."""
@@ -185,8 +197,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Holds everything that is stored about one session, for the checker. `turns` are in the order
     of the line; `fetches` counts the files that are still to come, by turn; `summaries_under_way`
     counts the errands that are writing a summary for it; `told` is, by turn, the number of its
-    newest interruption that the model was told of; `questions` and `effects` are in the order of
-    their ids."""
+    newest interruption that the model was told of; `questions`, `effects` and `delegations` are in
+    the order of their ids."""
 
     session: SessionView
     epoch: int
@@ -204,3 +216,4 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     told: tuple[tuple[TurnId, int], ...] = ()
     questions: tuple[QuestionRecord, ...] = ()
     effects: tuple[EffectRecord, ...] = ()
+    delegations: tuple[DelegationRecord, ...] = ()

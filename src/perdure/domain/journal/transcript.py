@@ -43,7 +43,7 @@ from perdure.domain.journal.left_out import NO_OMISSIONS, Omissions, Omitted, om
 from perdure.domain.journal.model.agent_state import UNTOLD, AgentState
 from perdure.domain.journal.model.timings import UNTIMED, Timings
 from perdure.domain.journal.model.usage import AnswerUsage, usage_shown
-from perdure.domain.journal.question_events import AnswerAwaited
+from perdure.domain.journal.question_events import AnswerAwaited, WorkDelegated
 from perdure.domain.journal.records import ToldTurn
 from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.kinds import TurnKind
@@ -356,7 +356,9 @@ def worked_ms(turn: Iterable[Recorded]) -> int:
         match recorded.event:
             case TurnStarted():
                 began = recorded.at
-            case AttemptInterrupted() | AnswerAwaited() | TurnSettled() if began is not None:
+            case AttemptInterrupted() | AnswerAwaited() | WorkDelegated() | TurnSettled() if (
+                began is not None
+            ):
                 total += max(recorded.at - began, 0)
                 began = None
             case _:

@@ -26,6 +26,23 @@ class Inquiry(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[str, ...] = ()
 
 
+class Posting(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what a call sends into another conversation: to which address, which text, and which
+    files of the turn by their names."""
+
+    to: str
+    text: str
+    files: tuple[str, ...] = ()
+
+
+class Delegation(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the work that a call gives to another agent, with files of the turn by their names."""
+
+    agent: str
+    task: str
+    files: tuple[str, ...] = ()
+
+
 class CallTraits(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what is known of a call before it runs, from its tool and its arguments alone.
 
@@ -35,7 +52,9 @@ class CallTraits(msgspec.Struct, frozen=True, kw_only=True):
     is the command that it runs. A call that reads the web has its address in `paths`, and `site` is
     what of it people may grant. `has_siblings`: the first name stands for several tools, each with
     a definition of its own. `folder` is where it works. `ends_with_turn`: a stop ends the call even
-    if it must not be repeated. `inquiry` is set if a person must answer the call. `problem` says
+    if it must not be repeated. `inquiry` is set if a person must answer the call. `posting` is set
+    if the call sends something: the store does that in the transaction that stores the result.
+    `delegation` is set if another agent does the work, and the turn waits for it. `problem` says
     why the call cannot run; then nobody is asked about it.
     """
 
@@ -50,6 +69,8 @@ class CallTraits(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     ends_with_turn: bool = False
     inquiry: Inquiry | None = None
+    posting: Posting | None = None
+    delegation: Delegation | None = None
     problem: str = ""
 
     @property

@@ -59,10 +59,12 @@ class RunCalls(msgspec.Struct, frozen=True):
     calls: tuple[ToolCall, ...]
 
 
-class AwaitAnswers(msgspec.Struct, frozen=True):
-    """Tells the runner to wait until all of these questions are answered."""
+class Await(msgspec.Struct, frozen=True):
+    """Tells the runner to wait until all of these questions are answered, and until other agents
+    have done the work of these calls."""
 
     questions: tuple[AnswerAwaited, ...]
+    delegated: tuple[CallId, ...] = ()
 
 
 class Say(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +83,7 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-Action = AskModel | ExpandPrompt | MakeRoom | Summarise | RunCalls | AwaitAnswers | Say | Settle
+Action = AskModel | ExpandPrompt | MakeRoom | Summarise | RunCalls | Await | Say | Settle
 
 # The kinds of turns whose message may name a prompt.
 _TYPED: Final = (TurnKind.MESSAGE, TurnKind.CALL, TurnKind.BACKGROUND)
@@ -101,13 +103,15 @@ class LastAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class TurnFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what the decision needs besides the events. `refusal` says why the turn may not begin.
     `steps_max` is how many model calls of one attempt may ask for tools. `questions` must be
-    answered before the calls that they are about may run. `heard` is how the last model call ended,
+    answered before the calls that they are about may run, and other agents do the work of the
+    `delegated` calls. `heard` is how the last model call ended,
     if the turn ends with it. `has_others`: other agents may answer if this one's window is too
     small. `prompt` is the prompt that the message names, once it was looked for."""
 
     refusal: str = ""
     steps_max: int = 50
     questions: tuple[AnswerAwaited, ...] = ()
+    delegated: frozenset[CallId] = frozenset()
     heard: LastAnswer | None = None
     has_others: bool = False
     prompt: PromptFound | None = None
@@ -127,9 +131,9 @@ def next_action(events: Sequence[AnyEvent], known: TurnFacts) -> Action | None:
     if known.heard is not None:
         return _ending(known.heard, events)
     if questions := open_questions(events):
-        return AwaitAnswers(questions)
+        return Await(questions)
     if calls := our_open_calls(events):
-        return _run_or_ask(calls, events, known.questions)
+        return _run_or_wait(calls, events, known)
     if open_calls(events):
         # What is left are calls of tools that the caller has brought, and runs.
         return Settle(outcome=Outcome.DONE, reason=StopReason.TOOL_CALLS)
@@ -181,15 +185,20 @@ def _without_prompt(found: PromptFound) -> Settle:
     return Settle(outcome=Outcome.FAILED, reason=reason, detail=found.problem)
 
 
-def _run_or_ask(
-    calls: Sequence[ToolCall], events: Sequence[AnyEvent], questions: Sequence[AnswerAwaited]
-) -> RunCalls | AwaitAnswers:
-    """Return the calls about which nobody must be asked. If there are none, return the questions
-    about all the others, so that the turn waits once."""
+def _run_or_wait(
+    calls: Sequence[ToolCall], events: Sequence[AnyEvent], known: TurnFacts
+) -> RunCalls | Await:
+    """Return the calls that need nobody else. If there are none, return the questions about the
+    others and the work that they give away, so that the turn waits once."""
     answered = {event.question for event in events if isinstance(event, AnswerReceived)}
-    to_ask = {each.call: each for each in questions if each.question not in answered}
-    free = tuple(call for call in calls if call.id not in to_ask)
-    return RunCalls(free) if free else AwaitAnswers(tuple(to_ask[call.id] for call in calls))
+    to_ask = {each.call: each for each in known.questions if each.question not in answered}
+    free = tuple(c for c in calls if c.id not in to_ask and c.id not in known.delegated)
+    if free:
+        return RunCalls(free)
+    return Await(
+        tuple(to_ask[call.id] for call in calls if call.id in to_ask),
+        tuple(call.id for call in calls if call.id in known.delegated),
+    )
 
 
 def _ending(heard: LastAnswer, events: Sequence[AnyEvent]) -> Settle:

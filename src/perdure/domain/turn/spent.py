@@ -10,7 +10,7 @@ from perdure.domain.journal.events import (
     AttemptInterrupted,
 )
 from perdure.domain.journal.model.usage import Usage
-from perdure.domain.journal.question_events import AnswerAwaited
+from perdure.domain.journal.question_events import AnswerAwaited, WorkDelegated
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ def spent_earlier(events: Iterable[AnyEvent]) -> Spent:
     crash has ended is not among them: nobody knows what it used."""
     usage, cost = Usage(), 0
     for event in events:
-        if isinstance(event, AttemptInterrupted | AnswerAwaited):
+        if isinstance(event, AttemptInterrupted | AnswerAwaited | WorkDelegated):
             usage += event.usage
             cost += event.cost
     return Spent(usage=usage, cost=cost)

@@ -14,7 +14,13 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WaitEnded
+from perdure.domain.journal.question_events import (
+    AnswerAwaited,
+    AnswerReceived,
+    WaitEnded,
+    WorkDelegated,
+    WorkReturned,
+)
 from perdure.domain.journal.session_events import HeadMoved, SessionOpened, SessionResumed, TitleSet
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn.recovery import CONTINUE, DROP
@@ -109,7 +115,14 @@ def after(standing: SessionStanding, event: AnyEvent) -> SessionStanding:
             return _stepped(standing, event, attempts=attempt, reason="")
         case AttemptInterrupted(reason=reason):
             return _stepped(standing, event, reason=reason, is_asked=False)
-        case TurnRequeued() | AnswerAwaited() | AnswerReceived() | WaitEnded():
+        case (
+            TurnRequeued()
+            | AnswerAwaited()
+            | AnswerReceived()
+            | WorkDelegated()
+            | WorkReturned()
+            | WaitEnded()
+        ):
             return _stepped(standing, event)
         case NoticePosted(about=turn, choices=choices, question=None) if turn and choices:
             return _changed(standing, turn, is_asked=True)

@@ -6,8 +6,8 @@ decides for callers that are not trusted, so an illegal wish means `Conflict`. T
 writes a turn's state asks it (`store/operations/turns/turn_rows.py`). The database guards the same
 rules again with CHECKs and a unique index.
 
-A turn that waits for an answer has no owner: nothing of it is in memory, a drain does not wait for
-it, and no crash interrupts it.
+A turn that waits for an answer, or for the work of another agent, has no owner: nothing of it is in
+memory, a drain does not wait for it, and no crash interrupts it.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,13 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WaitEnded
+from perdure.domain.journal.question_events import (
+    AnswerAwaited,
+    AnswerReceived,
+    WaitEnded,
+    WorkDelegated,
+    WorkReturned,
+)
 from perdure.domain.outcomes import Interruption, Outcome
 
 
@@ -52,6 +58,9 @@ LEGAL: Final[Mapping[tuple[State, type[TurnEvent]], State]] = {
     (State.RUNNING, AnswerAwaited): State.WAITING,
     (State.WAITING, AnswerAwaited): State.WAITING,  # one more question of the same answer
     (State.WAITING, AnswerReceived): State.WAITING,  # others may still be open
+    (State.RUNNING, WorkDelegated): State.WAITING,
+    (State.WAITING, WorkDelegated): State.WAITING,  # one more errand of the same answer
+    (State.WAITING, WorkReturned): State.WAITING,  # others may still be under way
     (State.WAITING, WaitEnded): State.QUEUED,  # same turn, where it was
     (State.WAITING, TurnSettled): State.SETTLED,  # stopped or replaced
     (State.INTERRUPTED, TurnRequeued): State.QUEUED,  # same turn, next attempt
@@ -100,7 +109,9 @@ def evolve(turn: Turn, event: TurnEvent) -> Turn:
             return msgspec.structs.replace(changed, interruption=reason)
         case TurnSettled(outcome=outcome):
             return msgspec.structs.replace(changed, outcome=outcome)
-        case TurnRequeued() | AnswerAwaited() | AnswerReceived() | WaitEnded():
+        case TurnRequeued() | WaitEnded():
+            return changed
+        case AnswerAwaited() | AnswerReceived() | WorkDelegated() | WorkReturned():
             return changed
 
 

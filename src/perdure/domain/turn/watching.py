@@ -36,7 +36,7 @@ from perdure.domain.journal.model.agent_state import UNTOLD, AgentState
 from perdure.domain.journal.model.timings import UNTIMED, Timings
 from perdure.domain.journal.model.usage import AnswerUsage, usage_shown
 from perdure.domain.journal.open_calls import OpenCalls
-from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived
+from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WorkDelegated
 from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.journal.transcript import (
     FINISHED,
@@ -218,6 +218,9 @@ def news_of(recorded: Recorded, calls: OpenCalls) -> list[News]:
             return [assistant_entry(said, recorded.at)]
         case ToolStarted() | ToolFinished() | AnswerAwaited() | AnswerReceived() as event:
             return [_call_news(event, calls)]
+        case WorkDelegated(turn=turn, call=call, agent=agent):
+            name = calls.name_of(call)
+            return [ToolNews(turn=turn, call=call, name=name, state="started", text=agent)]
         case TurnSettled() as settled:
             return [
                 OutcomeNews(

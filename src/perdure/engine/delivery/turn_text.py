@@ -15,7 +15,7 @@ from perdure.domain.journal.events import (
     ToolStarted,
     TurnSettled,
 )
-from perdure.domain.journal.question_events import AnswerAwaited
+from perdure.domain.journal.question_events import AnswerAwaited, WorkDelegated
 from perdure.domain.tools.asking import code_line
 from perdure.domain.turn.watching import Delta, ToolProgress
 from perdure.engine.watching.feed import FeedItem
@@ -70,7 +70,7 @@ class TurnText:
             case ToolFinished(call=call):
                 self._tools.pop(call, None)
                 self._begun.pop(call, None)
-            case AttemptInterrupted() | AnswerAwaited() | TurnSettled():
+            case AttemptInterrupted() | AnswerAwaited() | WorkDelegated() | TurnSettled():
                 self.is_over = True
             case _:
                 pass

@@ -6,18 +6,19 @@ for long counts as blind, whatever its library reports.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 import structlog
 
-from perdure.domain.address import Address
+from perdure.domain.address import Address, AddressForm
 from perdure.domain.errors import Ambiguous, Conflict, Permanent, Rejected, Transient
 from perdure.engine.delivery.surfaces import Surface, Surfaces
 from perdure.engine.delivery.typing import Typing
 from perdure.engine.foundation.supervisor import Start, attempt
 from perdure.engine.inbound.inlet import AccountInlet
 from perdure.ports.gateway import Health, PlatformView
+from perdure.ports.people.places import Reachable
 from perdure.ports.platform.adapter import HookRequest, HookResponse, Platform
 from perdure.ports.records.condition import StoreCondition
 from perdure.ports.system.clock import Clock
@@ -199,6 +200,12 @@ class Receivers:
     async def close(self) -> None:
         for receiver in self._receivers.values():
             await receiver.platform.close()
+
+    def reach(self, forms: Mapping[str, AddressForm], others: Iterable[str] = ()) -> Reachable:
+        """Return the platforms that can be reached, and `others` from which nothing is received.
+        One that is not connected has no account yet."""
+        accounts = dict.fromkeys(others, "") | {view.name: view.account for view in self.views()}
+        return Reachable(accounts=accounts, forms=forms)
 
     def views(self) -> list[PlatformView]:
         return [receiver.view() for receiver in self._receivers.values()]

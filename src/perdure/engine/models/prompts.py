@@ -182,7 +182,9 @@ class Prompts:
         zone = self._zone_told(backend, claimed, queued)
         where = self._where(claimed, zone) if zone else ""
         own = together(backend.instructions, self._personas().get(queued.persona, ""), where)
-        memories = claimed.memories if backend.has_memory else ()
+        # Whoever gives work to another agent decides what of the person it is told.
+        is_told = backend.has_memory and queued.kind is not TurnKind.DELEGATED
+        memories = claimed.memories if is_told else ()
         memory = memory_section(memories)
         owner = claimed.conversation if claimed.is_shared else claimed.principal
         lines = tuple(sorted((each.id, each.changed_at) for each in memories))

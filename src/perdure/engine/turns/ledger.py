@@ -19,7 +19,7 @@ from perdure.domain.journal.events import (
     TurnQueued,
     TurnSettled,
 )
-from perdure.domain.journal.question_events import AnswerAwaited
+from perdure.domain.journal.question_events import AnswerAwaited, WorkDelegated
 from perdure.domain.journal.session_events import RoomSought
 from perdure.domain.outcomes import Interruption, NodeRequest
 from perdure.domain.prompt.prefix import NOTHING_ASKED, RequestOrigin
@@ -30,6 +30,8 @@ from perdure.engine.foundation.persist import persist, to_its_end
 from perdure.engine.models.prompts import CHAIN_MAX
 from perdure.engine.turns.flusher import Flusher
 from perdure.engine.watching.feed import Feed
+from perdure.ports.agents.delegations import WorkOrder
+from perdure.ports.people.places import TurnPosting
 from perdure.ports.records.history import Conversations
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.room import ContextRoom, RoomMade
@@ -41,8 +43,8 @@ log = structlog.get_logger("turn")
 class Ledger:
     """Holds one running turn's events, and writes more of them. Agents get it as the `Work` port.
 
-    `append`, `flush`, `take_steers`, `tell`, `make_room`, `wait`, `settle` and `interrupt` raise
-    `Fenced` when the turn no longer belongs to this process."""
+    `append`, `flush`, `take_steers`, `tell`, `make_room`, `wait`, `post`, `settle` and `interrupt`
+    raise `Fenced` when the turn no longer belongs to this process."""
 
     def __init__(  # noqa: PLR0913 - the ports by which a turn is written
         self,
@@ -185,19 +187,41 @@ class Ledger:
         except (Transient, Ambiguous) as error:
             log.warning("people could not be told", turn=self.lease.turn, error=error.message)
 
-    async def wait(self, questions: Sequence[AnswerAwaited], *, spent: Spent) -> None:
-        """End this attempt with questions. The turn has no owner until all of them are
-        answered."""
+    async def wait(
+        self,
+        questions: Sequence[AnswerAwaited],
+        work: Sequence[WorkOrder] = (),
+        *,
+        spent: Spent,
+        live_max: int = 0,
+    ) -> None:
+        """End this attempt with questions to people and work for other agents. The turn has no
+        owner until it has all that it waits for. Raises `Rejected` if more than `live_max` errands
+        would be under way for its person."""
 
         def is_it(event: AnyEvent) -> bool:
-            return isinstance(event, AnswerAwaited) and event.question == questions[0].question
+            # They are written together, so one of them stands for all.
+            if questions:
+                return isinstance(event, AnswerAwaited) and event.question == questions[0].question
+            return isinstance(event, WorkDelegated) and event.call == work[0].call
 
+        wait = partial(self._turns.wait, self.lease, questions, work, spent=spent)
         recorded = await persist(
-            partial(self._turns.wait, self.lease, questions, spent=spent),
+            partial(wait, live_max=live_max),
             clock=self.clock,
             happened=self._finding(is_it),
         )
         self._took_effect(recorded)
+
+    async def post(self, posting: TurnPosting, *, why: str, queue_max: int) -> None:
+        """Queue what a call sends into another conversation, and end the call. Raises what
+        `Turns.post` raises if nothing was sent."""
+        post = partial(self._turns.post, self.lease, posting, why=why, queue_max=queue_max)
+        posted = await persist(post, clock=self.clock)
+        self._took_effect(posted.recorded)
+        accepted = posted.accepted
+        self._feed.publish_recorded(accepted.recorded)
+        self._feed.moved(accepted.conversation, accepted.session)
 
     async def settle(self, settlement: Settlement, then: Callable[[Settled], None]) -> None:
         """Settle the turn, and call `then` with the result. A caller that is cancelled meanwhile

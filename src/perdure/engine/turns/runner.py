@@ -16,7 +16,7 @@ from typing import assert_never
 import msgspec
 import structlog
 
-from perdure.domain.errors import Fenced
+from perdure.domain.errors import Fenced, Rejected
 from perdure.domain.inbound.named_prompts import NO_PROMPT
 from perdure.domain.journal.events import PromptExpanded
 from perdure.domain.journal.question_events import AnswerAwaited
@@ -25,7 +25,7 @@ from perdure.domain.outcomes import Interruption, NodeRequest, Outcome, StopReas
 from perdure.domain.turn.errands import is_watched
 from perdure.domain.turn.next_action import (
     AskModel,
-    AwaitAnswers,
+    Await,
     ExpandPrompt,
     LastAnswer,
     MakeRoom,
@@ -108,18 +108,30 @@ class Runner:
         )
         is_typed = claimed.is_listed or self._ledger.queued.kind is not TurnKind.CALL
         self._known = TurnFacts(
-            refusal=refusal,
+            refusal=refusal or self._missing_agent(),
             steps_max=services.limits.steps_max,
             # As with commands: a slash means nothing in a call that is a conversation of its own.
             prompt=None if is_typed else NO_PROMPT,
         )
         self._last: ModelStep | None = None  # the model call whose answer ends the turn
         self.interruption: tuple[Interruption, NodeRequest] | None = None
-        self._awaits_people = False
+        self._is_waiting = False
         self.is_lost = False  # the failure itself could not be stored
         self.is_parked = False  # the interruption is stored, and the next start continues
         self.is_cut = False  # the interruption is stored, and the turn may go on at once
         self.leaves_more = True  # the session's next turn may be claimable after us
+
+    def _missing_agent(self) -> str:
+        """Return why work that was given to one agent is done by none, or an empty string. It was
+        given to that one, so no other takes its place."""
+        queued = self._ledger.queued
+        if queued.kind is not TurnKind.DELEGATED:
+            return ""
+        try:
+            self._services.roster.resolve(queued.agent)
+        except Rejected as error:
+            return error.message
+        return ""
 
     @property
     def is_waiting(self) -> bool:
@@ -139,7 +151,7 @@ class Runner:
                 raise
             self.is_parked = await self._interrupt(*self.interruption)
         finally:
-            if not self._awaits_people:
+            if not self._is_waiting:
                 self._services.roster.let_go(self._lease.turn)
 
     async def _run_unless_fenced(self) -> None:
@@ -164,7 +176,7 @@ class Runner:
     async def _work(self, backends: Sequence[Backend], scribbling: asyncio.TaskGroup) -> None:
         """Do what the turn needs next, until it is settled, waits for an answer, or is cut short
         because the program behind its agent is gone."""
-        while not self.is_cut:
+        while not self.is_cut and not self._is_waiting:
             if our_open_calls(self._ledger.facts):
                 backends = [await self._model.with_tools(backends[0]), *backends[1:]]
                 await self._look_at_calls(backends[0])
@@ -176,9 +188,8 @@ class Runner:
                     await self._expand(text, backends[0])
                 case RunCalls(calls=calls):
                     await self._tools.run(backends[0], calls)
-                case AwaitAnswers(questions=questions):
-                    await self._ask_people(questions, backends[0])
-                    return
+                case Await(questions=questions):
+                    await self._wait(questions, backends[0])
                 case Say() as known:
                     await self._say(known, backends[0], scribbling)
                     return
@@ -193,7 +204,8 @@ class Runner:
     async def _look_at_calls(self, backend: Backend) -> None:
         """Find out what people must be asked before the open calls may run, or go on."""
         questions = await self._permissions.questions(backend)
-        self._known = msgspec.structs.replace(self._known, questions=questions)
+        delegated = frozenset(order.call for order in self._permissions.work)
+        self._known = msgspec.structs.replace(self._known, questions=questions, delegated=delegated)
 
     async def _expand(self, text: str, backend: Backend) -> None:
         """Fetch the text of the prompt that the message names. Once it is stored, no attempt
@@ -207,16 +219,26 @@ class Runner:
             await self._ledger.append([expanded])
         self._known = msgspec.structs.replace(self._known, prompt=found)
 
-    async def _ask_people(self, questions: Sequence[AnswerAwaited], backend: Backend) -> None:
-        """End the attempt with questions. The turn goes on when all of them are answered, and so
-        does an answer that an agent is in the middle of. If the agent is lost meanwhile, nobody
-        needs to answer any more."""
-        await self._ledger.wait(questions, spent=self._model.spent)
-        self._awaits_people = True
-        # After the commit: an agent that was lost before it is noticed now.
-        self._services.lost.watch(backend.agent, self._lease)
+    async def _wait(self, questions: Sequence[AnswerAwaited], backend: Backend) -> None:
+        """End the attempt with questions to people and with work for other agents. The turn goes on
+        when it has all that it waits for, and so does an answer that an agent is in the middle of.
+        Work that cannot be given away is refused, and the attempt does not end. If the agent is
+        lost meanwhile, nobody needs to answer any more."""
+        work = self._permissions.work
+        live_max = self._services.limits.delegating.per_person
+        try:
+            await self._ledger.wait(questions, work, spent=self._model.spent, live_max=live_max)
+        except Rejected as error:
+            self._permissions.refuse_work(error.message)
+            return
+        self._is_waiting = True
+        if questions:
+            # After the commit: an agent that was lost before it is noticed now.
+            self._services.lost.watch(backend.agent, self._lease)
         self._services.wakes.publish(Topic.QUESTIONS)
         self._services.wakes.publish(Topic.OUTBOX)
+        if work:
+            self._services.wakes.publish(Topic.TURNS)
 
     async def _use_model(
         self,

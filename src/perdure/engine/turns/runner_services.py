@@ -22,6 +22,8 @@ from perdure.engine.turns.agent_files import AgentFiles
 from perdure.engine.turns.errands import Afterwards
 from perdure.engine.turns.flusher import Flusher
 from perdure.engine.watching.feed import Feed
+from perdure.ports.agents.delegations import Delegations
+from perdure.ports.people.places import Places, Reachable
 from perdure.ports.records.history import Conversations
 from perdure.ports.system.clock import Clock
 from perdure.ports.turns.questions import Effects, Grants
@@ -29,6 +31,17 @@ from perdure.ports.turns.room import ContextRoom
 from perdure.ports.turns.todos import Todos
 from perdure.ports.turns.turns import Turns
 from perdure.ports.turns.wakes import Wakes
+
+
+class DelegatingLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds how agents may give work to others: how many may stand above an agent that is given
+    some (`depth`), how many pieces a turn waits for at once, how many may be under way for one
+    person, and how long a turn waits; 0 means for ever."""
+
+    depth: int = 1
+    at_once: int = 4
+    per_person: int = 16
+    wait_ms: int = 3_600_000
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,12 +62,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     fetch_wait_s: float = 60
     answer_wait_ms: int = 3_600_000
     notices: NoticeTerms = NoticeTerms()
+    delegating: DelegatingLimits = DelegatingLimits()
 
 
 class RunnerServices(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the services that every runner uses. There is one of each per node."""
 
     turns: Turns
+    places: Places
+    reach: Callable[[], Reachable]
+    delegations: Delegations
     grants: Grants
     lost: LostAgents
     effects: Effects

@@ -24,7 +24,12 @@ from perdure.domain.journal.events import (
     TurnSettled,
 )
 from perdure.domain.journal.open_calls import OpenCalls
-from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WaitEnded
+from perdure.domain.journal.question_events import (
+    AnswerAwaited,
+    AnswerReceived,
+    WaitEnded,
+    WorkDelegated,
+)
 from perdure.domain.turn.standing import SessionStanding
 from perdure.domain.turn.standing import after as standing_after
 from perdure.domain.turn.watching import (
@@ -309,7 +314,7 @@ class _ConversationWatch:
         if isinstance(item, ToolProgress):
             return self.calls.name_of(item.call)
         match item.event:
-            case ToolStarted(call=call) | ToolFinished(call=call):
+            case ToolStarted(call=call) | ToolFinished(call=call) | WorkDelegated(call=call):
                 return self.calls.name_of(call)
             case AnswerReceived(question=question):
                 return self.calls.asked(question) is not None

@@ -7,8 +7,9 @@ from typing import Protocol
 import msgspec
 
 from perdure.domain.address import Address, AddressForm
-from perdure.domain.ids import ConversationId, PrincipalId
+from perdure.domain.ids import CallId, ConversationId, PrincipalId, TurnId
 from perdure.domain.inbound.updates import Accepted
+from perdure.domain.journal.events import NO_TRAITS, Attachment, Recorded, SenderTraits
 from perdure.ports.people.principals import Principal
 from perdure.ports.records.history import Page
 
@@ -17,7 +18,9 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a text that somebody sends to a place. `to` is what they typed: an address such as
     `telegram:123`, `home`, or the name of one of their own conversations over HTTP. `accounts` are
     the configured platforms with the account of each, which is empty until it is known; `forms` is
-    the form of their addresses. `external_id` was chosen by the sender."""
+    the form of their addresses. `external_id` was chosen by the sender. If an agent sends it,
+    `origin` is the turn in which it does, `traits` are those of the person of that turn, and
+    `files` come with the text."""
 
     to: str
     text: str
@@ -25,6 +28,39 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     by: Principal
     accounts: Mapping[str, str]
     forms: Mapping[str, AddressForm] = MappingProxyType({})
+    origin: TurnId | None = None
+    traits: SenderTraits = NO_TRAITS
+    files: tuple[Attachment, ...] = ()
+
+
+class Reachable(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the platforms that can be reached: the account of each, and the form of its
+    addresses."""
+
+    accounts: Mapping[str, str] = MappingProxyType({})
+    forms: Mapping[str, AddressForm] = MappingProxyType({})
+
+
+class TurnPosting(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what an agent sends into another conversation, in a turn of `principal`. `to`, `text`,
+    `traits` and `files` are those of an `OutgoingMessage`."""
+
+    to: str
+    text: str
+    call: CallId
+    turn: TurnId
+    principal: PrincipalId
+    reach: Reachable
+    traits: SenderTraits = NO_TRAITS
+    files: tuple[Attachment, ...] = ()
+
+
+class PostedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what a call that sends something has become: the events of its own turn, and what was
+    accepted in the other conversation."""
+
+    recorded: list[Recorded]
+    accepted: Accepted
 
 
 class SentMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +114,11 @@ class Places(Protocol):
         the new one from then on. Doing it again changes nothing. Where people have written under
         the new id already, their conversation stays, and gets the jobs, and is home in place of the
         other one."""
+
+    async def find(self, posting: TurnPosting) -> str:
+        """Return the name of the address at which an agent's message would arrive. Raises
+        `Rejected`, `NotFound` or `Transient` as `send` does: also if the person of the turn is a
+        member and takes no part in that conversation, or if the turn itself is answered there."""
 
     async def known(self, *, principal: PrincipalId | None, page: Page) -> list[PlaceView]:
         """Return a page of the places of a principal, or of everybody, the last active first."""

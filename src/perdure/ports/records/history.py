@@ -173,12 +173,14 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """Names a page of a list. `after` is the cursor with which the previous page ended; None names
     the first page. `with_hidden` also shows sessions of conversations that their person has hidden,
-    and `with_unlisted` those too and sessions of single calls without a conversation."""
+    `with_errands` those of errands, and `with_unlisted` all of these and the sessions of single
+    calls without a conversation."""
 
     after: tuple[int, str] | None = None
     limit: int = 50
     with_hidden: bool = False
     with_unlisted: bool = False
+    with_errands: bool = False
 
 
 class Conversations(Protocol):

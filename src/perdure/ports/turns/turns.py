@@ -37,6 +37,8 @@ from perdure.domain.prompt.whereabouts import NOWHERE, Whereabouts
 from perdure.domain.turn.announcing import Drain
 from perdure.domain.turn.recovery import Policy, Telling
 from perdure.domain.turn.spent import NOTHING_SPENT, Spent
+from perdure.ports.agents.delegations import WorkOrder
+from perdure.ports.people.places import PostedCall, TurnPosting
 
 
 class TurnLease(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +203,13 @@ class Turns(Protocol):
     async def settle(self, lease: TurnLease, settlement: Settlement) -> Settled:
         """End a running turn, with everything that follows from it."""
 
+    async def post(
+        self, lease: TurnLease, posting: TurnPosting, *, why: str, queue_max: int
+    ) -> PostedCall:
+        """Queue what an agent sends into another conversation, and store the call and its result
+        with it. `why` says what has allowed the call. Called again, it returns what came of the
+        first time. Raises what `Places.find` raises, and then nothing was written."""
+
     async def interrupt(
         self,
         lease: TurnLease,
@@ -217,12 +226,16 @@ class Turns(Protocol):
         self,
         lease: TurnLease,
         questions: Sequence[AnswerAwaited],
+        work: Sequence[WorkOrder] = (),
         *,
         spent: Spent = NOTHING_SPENT,
+        live_max: int = 0,
     ) -> list[Recorded]:
-        """End the attempt with questions, and ask people. The turn is charged what the attempt has
-        `spent`, and has no owner until the last answer puts it back in line (`Questions.answer`).
-        Returns what was appended."""
+        """End the attempt with questions to people and with work for other agents. The turn is
+        charged what the attempt has `spent`, and has no owner until the last answer
+        (`Questions.answer`) or the end of the last errand puts it back in line. Returns what was
+        appended, the turn's own events first. Raises `Rejected` if more than `live_max` errands of
+        this kind would be under way for the person; then nothing was written."""
 
     async def unfinished(self, *, after: TurnId | None, limit: int) -> list[Unfinished]:
         """Return the turns after `after` that are not settled, on whichever node, ordered by id."""

@@ -18,7 +18,7 @@ class Topic(Enum):
     TURNS = auto()  # a turn may be claimed
     OUTBOX = auto()  # a part may be due
     FETCHES = auto()  # a file may be fetched
-    QUESTIONS = auto()  # a question was asked, so a deadline may be due
+    QUESTIONS = auto()  # a turn waits, so a deadline may be due
     JOBS = auto()  # a job may be due
     BEGUN = auto()  # a turn has begun
     ENDED = auto()  # a turn was ended by a transaction that is not its runner's

@@ -220,7 +220,7 @@ class FusedPlatform(Fused):
 PORTS: Final = (
     "inbox", "overhearing", "places", "turns", "nodes", "errands", "outbox", "conversations",
     "archive", "media", "fetches", "stickers", "pacing", "room", "questions", "grants", "effects",
-    "schedule",
+    "schedule", "delegations",
     "occasions", "pushes",
 )  # fmt: skip
 

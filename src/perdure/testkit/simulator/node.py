@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from perdure.ports.agents.delegations import Delegations
 from perdure.ports.delivery.outbox import Outbox
 from perdure.ports.delivery.pushes import Pushes
 from perdure.ports.gateway import Door
@@ -158,6 +159,9 @@ class StorePorts(Protocol):
 
     @property
     def questions(self) -> Questions: ...
+
+    @property
+    def delegations(self) -> Delegations: ...
 
     @property
     def grants(self) -> Grants: ...

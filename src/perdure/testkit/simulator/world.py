@@ -415,8 +415,9 @@ class Life:
             await self.store.outbox.next_due_ms(),
             await self.store.fetches.next_due_ms(),
             await self.store.questions.next_deadline_ms(),
+            await self.store.delegations.next_deadline_ms(),
         ]
-        return due == [None, None, None] and await self.store.turns.next_claim_ms() is None
+        return due == [None, None, None, None] and await self.store.turns.next_claim_ms() is None
 
     async def records(self) -> list[SessionRecord]:
         """Return everything that is stored, with the sessions of errands."""

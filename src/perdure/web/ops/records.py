@@ -37,7 +37,7 @@ def event_out(recorded: Recorded) -> wire.EventOut:
 
 
 @endpoint("GET", "/api/sessions", "List sessions, closed ones too, newest first")
-async def sessions(
+async def sessions(  # noqa: PLR0913 - what a list may be asked for
     services: OperatorServices,
     by: Principal,
     *,
@@ -45,13 +45,18 @@ async def sessions(
     cursor: str | None = None,
     conversation: str | None = None,
     hidden: str | None = None,
+    errands: str | None = None,
 ) -> wire.SessionsOut:
     """List sessions that the caller may see, or those of one of their conversations. With
-    `hidden=true`, which is only for operators, also those that people have deleted."""
+    `hidden=true`, which is only for operators, also those that people have deleted; with
+    `errands=true` also those of work beside conversations, each with its `parent`."""
     if conversation is not None:
         return await _sessions_of(services, by, conversation, limit=limit, cursor=cursor)
-    asked = page_of(cursor, limit)
-    asked = msgspec.structs.replace(asked, with_hidden=_wants_hidden(by, hidden))
+    asked = msgspec.structs.replace(
+        page_of(cursor, limit),
+        with_hidden=_wants_hidden(by, hidden),
+        with_errands=errands == WANTED,
+    )
     views = await services.archive.sessions(principal=by.scope, page=asked)
     more = next_of(views, asked, lambda each: (each.active_at, each.id))
     return wire.SessionsOut(sessions=views, next=more)

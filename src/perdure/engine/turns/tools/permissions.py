@@ -11,9 +11,11 @@ from typing import Final
 
 import msgspec
 
+from perdure.domain.errors import Rejected
 from perdure.domain.ids import CallId, QuestionId
 from perdure.domain.journal.events import (
     AnyEvent,
+    Attachment,
     ToolCall,
 )
 from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived
@@ -27,14 +29,17 @@ from perdure.domain.tools.asking import (
     refused_text,
 )
 from perdure.domain.tools.policy import Decision, Do, decision_about
-from perdure.domain.tools.traits import CallTraits, frozen_digest
+from perdure.domain.tools.traits import CallTraits, Outlook, frozen_digest
 from perdure.domain.turn.next_action import our_open_calls
 from perdure.domain.turn.recovery import may_have_happened
 from perdure.engine.foundation.persist import persist
 from perdure.engine.models.roster import Backend
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.runner_services import RunnerServices
-from perdure.ports.turns.tools import ToolCaller, ToolQuestion, ToolReply
+from perdure.engine.turns.tools.delegated_work import DelegatedWork, returned_for
+from perdure.engine.turns.tools.postings import Postings
+from perdure.ports.agents.delegations import WorkOrder
+from perdure.ports.turns.tools import ToolCaller, ToolQuestion, ToolReply, ToolResult
 from perdure.ports.turns.turns import Claimed
 
 _MINUTE_MS: Final = 60_000
@@ -67,6 +72,19 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class Returned(msgspec.Struct, frozen=True, kw_only=True):
+    """Ends a call with what another agent has done, and with the files that it has made."""
+
+    result: ToolResult
+    files: tuple[Attachment, ...]
+
+
+class Delegate(msgspec.Struct, frozen=True, kw_only=True):
+    """Makes the turn wait until another agent has done the work of the call."""
+
+    order: WorkOrder
+
+
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """Ends a call as unknown, because an equal one may have happened in this turn."""
 
@@ -77,7 +95,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     question: AnswerAwaited
 
 
-Verdict = Run | Refuse | Answer | Unknown | Ask
+Verdict = Run | Refuse | Answer | Returned | Delegate | Unknown | Ask
 
 
 class Permissions:
@@ -87,6 +105,8 @@ class Permissions:
         self._services = services
         self._claimed = claimed
         self._ledger = ledger
+        self._postings = Postings(services, claimed, ledger)
+        self._work = DelegatedWork(services, ledger)
         self._verdicts: dict[CallId, Verdict] = {}
 
     def of(self, call: ToolCall) -> Verdict:
@@ -103,6 +123,19 @@ class Permissions:
         verdicts = [self._verdicts[call.id] for call in our_open_calls(events)]
         return tuple(each.question for each in verdicts if isinstance(each, Ask))
 
+    @property
+    def work(self) -> tuple[WorkOrder, ...]:
+        """Return what the open calls give to other agents. Call `questions` first."""
+        verdicts = [self._verdicts[call.id] for call in our_open_calls(self._ledger.facts)]
+        return tuple(each.order for each in verdicts if isinstance(each, Delegate))
+
+    def refuse_work(self, why: str) -> None:
+        """Refuse the calls that give work to other agents, because too much is under way."""
+        for order in self.work:
+            self._verdicts[order.call] = Refuse(
+                text=f"The work was not given away: {why}.", ending=CallEnding.FAILED
+            )
+
     def _bound(self) -> None:
         """Refuse the calls about which too many people's answers would be needed at once. A call
         that has begun and asks midway comes first, because it cannot simply be made again."""
@@ -114,6 +147,10 @@ class Permissions:
         asks.sort(key=lambda each: not each[1].is_midway)
         for call, question in asks[AT_ONCE_MAX:]:
             self._verdicts[call.id] = Refuse(text=refused_text("too_many", kind=question.kind))
+        most = self._services.limits.delegating.at_once
+        for order in self.work[most:]:
+            text = f"The work was not given away: {most} pieces at once are the most. Call again."
+            self._verdicts[order.call] = Refuse(text=text, ending=CallEnding.FAILED)
 
     def ask_midway(self, call: ToolCall, question: ToolQuestion) -> bool:
         """Let the turn wait for what a call asks that has begun already. Returns False if nobody
@@ -135,8 +172,14 @@ class Permissions:
         """Tell whether a call is still the one that a person has approved: the tool, and what the
         call works on, have not changed."""
         traits = backend.tools.traits(call.name, call.arguments)
-        outlook = await backend.tools.outlook(call, self.caller())
+        outlook = await self._outlook(backend, call, traits)
         return frozen_digest(call.name, call.arguments, traits, outlook) == digest
+
+    async def _outlook(self, backend: Backend, call: ToolCall, traits: CallTraits) -> Outlook:
+        """Return what a call would do if it ran now."""
+        if traits.posting is not None:
+            return await self._postings.outlook(call, traits.posting)
+        return await backend.tools.outlook(call, self.caller())
 
     def caller(self) -> ToolCaller:
         """Return for whom the turn's tools run."""
@@ -159,12 +202,31 @@ class Permissions:
     async def _decide(
         self, backend: Backend, call: ToolCall, events: Sequence[AnyEvent]
     ) -> Verdict:
+        returned = returned_for(call, events)
+        if returned is not None:
+            result, files = await self._work.result(returned)
+            return Returned(result=result, files=files)
+        verdict = await self._permitted(backend, call, events)
+        delegation = backend.tools.traits(call.name, call.arguments).delegation
+        if delegation is None or not isinstance(verdict, Run):
+            return verdict
+        if verdict.digest and not await self.is_as_asked(backend, call, verdict.digest):
+            return Refuse(text=refused_text("changed", kind=QuestionKind.APPROVAL))
+        try:
+            return Delegate(order=self._work.order(call, delegation, why=verdict.why))
+        except Rejected as error:
+            return Refuse(text=error.message, ending=CallEnding.FAILED)
+
+    async def _permitted(
+        self, backend: Backend, call: ToolCall, events: Sequence[AnyEvent]
+    ) -> Verdict:
+        """Decide whether a call may run."""
         asked = _asked_about(call, events)
         if asked is not None:
             verdict = _answered(asked, _answers_in(events))
             is_approved = isinstance(verdict, Run) and verdict.digest
-            return (self._denied(backend, call) if is_approved else None) or verdict
-        traits = backend.tools.traits(call.name, call.arguments)
+            return (await self._denied(backend, call) if is_approved else None) or verdict
+        traits = await self._traits(backend, call)
         if traits.problem:
             # It is not run, because nobody was asked about it: if the tool judged otherwise when it
             # is called, it would do what nobody has allowed.
@@ -187,11 +249,23 @@ class Permissions:
             case Do.ASK:
                 return Refuse(text=refused_text("nobody", kind=QuestionKind.APPROVAL))
 
-    def _denied(self, backend: Backend, call: ToolCall) -> Refuse | None:
+    async def _traits(self, backend: Backend, call: ToolCall) -> CallTraits:
+        """Return what is known of a call before it runs. Rules and grants about a text for another
+        conversation are about its whole address, also if the call gives it another name."""
+        traits = backend.tools.traits(call.name, call.arguments)
+        if traits.posting is None:
+            return traits
+        ahead = await self._postings.outlook(call, traits.posting)
+        names = tuple(dict.fromkeys((ahead.operands, *traits.paths)))
+        return msgspec.structs.replace(
+            traits, paths=() if ahead.problem else names, problem=ahead.problem
+        )
+
+    async def _denied(self, backend: Backend, call: ToolCall) -> Refuse | None:
         """Return the refusal of a call that a rule denies by now, although a person has allowed it,
         or None. The rule may have been added while the question was open."""
         decision = decision_about(
-            backend.tools.traits(call.name, call.arguments),
+            await self._traits(backend, call),
             backend.policy,
             arguments=call.arguments,
             session=self._ledger.session,
@@ -257,7 +331,7 @@ class Permissions:
     ) -> Ask | Refuse:
         """Return the question whether a call may run. A call that cannot work is refused at once:
         if it ran, it could work by then, and nobody would have been asked."""
-        outlook = await backend.tools.outlook(call, self.caller())
+        outlook = await self._outlook(backend, call, traits)
         if outlook.problem:
             return Refuse(text=f"The call was not run: {outlook.problem}")
         question, offer = self._new_id(), decision.offer

@@ -37,7 +37,17 @@ from perdure.engine.foundation.persist import persist
 from perdure.engine.models.roster import Backend
 from perdure.engine.turns.ledger import Ledger
 from perdure.engine.turns.runner_services import RunnerServices
-from perdure.engine.turns.tools.permissions import Answer, Ask, Permissions, Refuse, Run, Unknown
+from perdure.engine.turns.tools.permissions import (
+    Answer,
+    Ask,
+    Delegate,
+    Permissions,
+    Refuse,
+    Returned,
+    Run,
+    Unknown,
+)
+from perdure.engine.turns.tools.postings import Postings
 from perdure.ports.turns.tools import (
     RESULT_CHARS_MAX,
     ToolCaller,
@@ -91,6 +101,7 @@ class ToolCalls:
         self._claimed = claimed
         self._ledger = ledger
         self._permissions = permissions
+        self._postings = Postings(services, claimed, ledger)
         self._words = words
 
     async def run(self, backend: Backend, calls: Sequence[ToolCall]) -> None:
@@ -98,6 +109,8 @@ class ToolCalls:
         for batch in _batches(calls):
             known = {call.id: await self._without_running(backend, call) for call in batch}
             to_run = [call for call in batch if known[call.id] is None]
+            if to_run and await self._posts(backend, to_run[0]):
+                continue
             started = started_calls(self._ledger.facts)
             # Stored before the calls run: if the process dies from here on, the next attempt knows
             # that they may have happened. A call that goes on after a question has begun already.
@@ -115,6 +128,20 @@ class ToolCalls:
             finally:
                 for work in works.values():
                     work.stop_waiting(is_ending=self._is_ending())
+
+    async def _posts(self, backend: Backend, call: ToolCall) -> bool:
+        """Make a call that sends something elsewhere, which is alone in its batch. The store does
+        it, in the transaction that stores its result. Returns False for every other call."""
+        posting = backend.tools.traits(call.name, call.arguments).posting
+        if posting is None:
+            return False
+        verdict = self._permissions.of(call)
+        why = verdict.why if isinstance(verdict, Run) else ""
+        problem = await self._postings.post(call, posting, why=why)
+        if problem:
+            text = f"Nothing was sent: {problem}"
+            await self._append([self._ended(call, CallEnding.FAILED, text)])
+        return True
 
     async def _store(
         self,
@@ -171,10 +198,13 @@ class ToolCalls:
                 return self._ended(call, ending, text)
             case Answer(text=text):
                 return self._ended(call, CallEnding.RETURNED, text)
+            case Returned(result=result, files=files):
+                ended = await self._finished(call, result)
+                return msgspec.structs.replace(ended, attachments=(*ended.attachments, *files))
             case Unknown():
                 return closed(self._ledger.turn, call.id, CallEnding.UNKNOWN)
-            case Ask():
-                raise AssertionError("a call that somebody must be asked about does not run")
+            case Ask() | Delegate():
+                raise AssertionError("a call for which the turn must wait does not run")
 
     def _ended(self, call: ToolCall, ending: CallEnding, text: str) -> ToolFinished:
         return ToolFinished(turn=self._ledger.turn, call=call.id, ending=ending, result=text)

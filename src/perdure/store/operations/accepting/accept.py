@@ -37,8 +37,9 @@ from perdure.store.operations.delivery.outbox import DeliveryLine, PartText, put
 from perdure.store.operations.people import quotas
 from perdure.store.operations.sessions import places, recency
 from perdure.store.operations.turn_context import Fresh, LockedTurn, Stamp, TurnContext
+from perdure.store.operations.turn_locks import locked
 from perdure.store.operations.turns import queueing
-from perdure.store.operations.turns.endings import Closing, end_turn, locked
+from perdure.store.operations.turns.endings import Closing, end_turn
 from perdure.store.operations.turns.recovery import requeue
 from perdure.store.statement import Op, RaceLost, exists, many, one
 

@@ -30,8 +30,9 @@ from perdure.store.operations.commands.heads import ask_again
 from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.reading import search
 from perdure.store.operations.turn_context import TurnContext
+from perdure.store.operations.turn_locks import locked
 from perdure.store.operations.turns import queueing
-from perdure.store.operations.turns.endings import Closing, end_turn, locked
+from perdure.store.operations.turns.endings import Closing, end_turn
 from perdure.store.statement import Op, many, one, run
 
 # Finds the message that an update changes, in the same conversation.

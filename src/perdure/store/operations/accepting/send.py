@@ -56,12 +56,7 @@ def send(
     known = yield from accept.recalled(key)
     if known is not None:
         return SentMessage(accepted=known, address=(yield from _sent_to(known)))
-    if not sending.by.is_operator and sending.to != destinations.HOME:
-        raise Rejected(
-            "only operators send to any place; you may send to `home`, your home conversation",
-            code="forbidden",
-        )
-    address, is_known = yield from destinations.find(sending)
+    address, is_known = yield from permitted(sending)
     owner = sending.by.id if is_known else (yield from _owner(address, stamp))
     addressed = msgspec.structs.replace(key, address=address, principal=owner)
     place = yield from places.resolve(addressed, stamp)
@@ -92,6 +87,26 @@ def open_place(sending: OutgoingMessage, stamp: Stamp) -> Op[ConversationId]:
         address=address, external_id="", kind=UpdateKind.SENT, principal=owner, text=""
     )
     return (yield from places.resolve(arriving, stamp)).conversation
+
+
+def permitted(sending: OutgoingMessage) -> Op[tuple[Address, bool]]:
+    """Return the address that is meant, and whether there is a conversation at it yet. Raises
+    `Rejected` if the sender may not write there. A member sends to their home; an agent sends for
+    a member to every conversation in which that person takes part."""
+    is_free = sending.by.is_operator or sending.to == destinations.HOME
+    if not is_free and sending.origin is None:
+        raise Rejected(
+            "only operators send to any place; you may send to `home`, your home conversation",
+            code="forbidden",
+        )
+    address, is_known = yield from destinations.find(sending)
+    if not is_free and not (yield from destinations.takes_part(sending.by.id, address)):
+        raise Rejected(
+            f"the person of this turn takes no part in {address.name}, and only operators send "
+            "anywhere",
+            code="forbidden",
+        )
+    return address, is_known
 
 
 def _sent_to(accepted: Accepted) -> Op[str]:
@@ -132,6 +147,9 @@ def _queue(
         answer=sending.text,
         by=sending.by.id,
         via=place.via,
+        ordered_by=sending.origin,
+        traits=sending.traits,
+        files=sending.files,
     )
     recorded = yield from queue_turn(place.session, queued, stamp)
     if place.is_successor:

@@ -12,7 +12,8 @@ from perdure.domain.sayings.saying import worded
 from perdure.domain.turn.turn import AT_WORK, State
 from perdure.ports.turns.turns import Claimed
 from perdure.store.operations.turn_context import LockedTurn, TurnContext
-from perdure.store.operations.turns.endings import Closing, end_turn, locked
+from perdure.store.operations.turn_locks import locked
+from perdure.store.operations.turns.endings import Closing, end_turn
 from perdure.store.operations.turns.turns import STOPPED
 from perdure.store.statement import Op
 

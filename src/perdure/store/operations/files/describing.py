@@ -14,8 +14,8 @@ from perdure.ports.records.stickers import Met
 from perdure.store.operations import journal, stickers
 from perdure.store.operations.files import fetching, media
 from perdure.store.operations.turn_context import Stamp
+from perdure.store.operations.turn_locks import Locked
 from perdure.store.operations.turns import errands
-from perdure.store.operations.turns.endings import Locked
 from perdure.store.statement import Op, one, run
 
 # Finds the conversation of a session.

@@ -41,7 +41,7 @@ from perdure.store.operations.files.fetch_rows import (
 )
 from perdure.store.operations.people import quotas
 from perdure.store.operations.turn_context import Stamp
-from perdure.store.operations.turns.endings import Locked, locked
+from perdure.store.operations.turn_locks import Locked, locked
 from perdure.store.operations.turns.session_queue import make_ready
 from perdure.store.statement import Op, exists, listed, many, one, run
 

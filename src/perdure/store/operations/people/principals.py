@@ -28,6 +28,8 @@ _PLATFORMS_OPERATORS = """
 _GIVE_ROLE = "UPDATE principals SET role = $1 WHERE name = $2 AND role <> $1"
 # Reads the principal with this name.
 _BY_NAME = "SELECT id, name, role FROM principals WHERE name = $1"
+# Finds a principal by its id.
+_BY_ID = "SELECT id, name, role FROM principals WHERE id = $1"
 # Reads the principal of a valid token.
 _BY_TOKEN = """
     SELECT p.id, p.name, p.role FROM tokens t JOIN principals p ON p.id = t.principal_id
@@ -103,6 +105,13 @@ def _give_role(name: str, role: str) -> Op[None]:
 def _named(name: str) -> Op[Principal]:
     """Return the principal with this name, which must exist."""
     found = yield from one(_principal, _BY_NAME, name)
+    assert found is not None
+    return found
+
+
+def with_id(principal: PrincipalId) -> Op[Principal]:
+    """Return the principal with this id, which must exist."""
+    found = yield from one(_principal, _BY_ID, principal)
     assert found is not None
     return found
 

@@ -67,13 +67,20 @@ class _Begun(NamedTuple):
 
 
 def speaker(facts: SpeakerFacts, queued: AnyEvent) -> Speaker:
-    """Return the speaker of the turn that began with this event."""
+    """Return the speaker of the turn that began with this event. What an agent has sent elsewhere
+    was admitted in the turn that sent it; its person may have no token, and speak on another
+    platform."""
+    is_admitted = (
+        isinstance(queued, TurnQueued)
+        and queued.kind is TurnKind.SENT
+        and queued.ordered_by is not None
+    )
     sent_from = queued.sent_from if isinstance(queued, TurnQueued) else ""
     return Speaker(
         name=facts.name,
         adapter=sent_from or facts.adapter,
         place=facts.place,
-        has_token=bool(facts.has_token),
+        has_token=bool(facts.has_token) or is_admitted,
         is_paired=bool(facts.is_paired),
         traits=queued.traits if isinstance(queued, TurnQueued) else NO_TRAITS,
         former_place=facts.former_place or "",

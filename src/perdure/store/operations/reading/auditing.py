@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.journal.records import (
+    DelegationRecord,
     EffectRecord,
     PartView,
     QuestionRecord,
@@ -90,6 +91,11 @@ _EFFECTS = """
     SELECT t.session_id, e.call_id, e.turn_id, e.tool, e.state, e.told_turn_id
     FROM turns t CROSS JOIN effects e
     WHERE e.turn_id = t.id AND t.session_id >= $1 AND t.session_id <= $2 ORDER BY e.call_id"""
+# Reads the work that turns of a range of sessions have given to other agents.
+_DELEGATIONS = """
+    SELECT t.session_id, d.errand_id, d.turn_id, d.call_id, d.deadline, d.state, d.is_live
+    FROM turns t CROSS JOIN delegations d
+    WHERE d.turn_id = t.id AND t.session_id >= $1 AND t.session_id <= $2 ORDER BY d.errand_id"""
 # Counts the errands that write summaries for a range of sessions. Repeats the condition of the
 # partial index word for word, so that it is used.
 _UNDER_WAY = f"""
@@ -209,6 +215,13 @@ class _Effect(NamedTuple):
     record: EffectRecord
 
 
+class _Delegation(NamedTuple):
+    """Holds work that a turn of a session has given away."""
+
+    session: SessionId
+    record: DelegationRecord
+
+
 class _UnderWay(NamedTuple):
     """Holds how many summaries are being written for a session."""
 
@@ -273,6 +286,7 @@ def records(first: SessionId, last: SessionId) -> Op[list[SessionRecord]]:
     updates = _by_session((yield from many(_Update, _UPDATES, first, last)))
     questions = _by_session((yield from many(_question, _QUESTIONS, first, last)))
     effects = _by_session((yield from many(_effect, _EFFECTS, first, last)))
+    delegations = _by_session((yield from many(_delegation, _DELEGATIONS, first, last)))
     counted = yield from many(_UnderWay, _UNDER_WAY, first, last)
     under_way = {each.session: each.errands for each in counted}
     found = []
@@ -299,6 +313,7 @@ def records(first: SessionId, last: SessionId) -> Op[list[SessionRecord]]:
                 told=tuple((each.view.id, each.told_seq) for each in of_session if each.told_seq),
                 questions=tuple(each.record for each in questions[session_id]),
                 effects=tuple(each.record for each in effects[session_id]),
+                delegations=tuple(each.record for each in delegations[session_id]),
             )
         )
     return found
@@ -326,6 +341,11 @@ def _question(session: SessionId, *columns: Any) -> _Question:
 def _effect(session: SessionId, *columns: Any) -> _Effect:
     """Return the call in a row of `_EFFECTS`."""
     return _Effect(session, EffectRecord(*columns))
+
+
+def _delegation(session: SessionId, *columns: Any) -> _Delegation:
+    """Return the delegation in a row of `_DELEGATIONS`."""
+    return _Delegation(session, DelegationRecord(*columns))
 
 
 def _by_session(found: Iterable[S]) -> defaultdict[SessionId, list[S]]:

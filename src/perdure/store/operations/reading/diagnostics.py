@@ -7,6 +7,7 @@ import msgspec
 
 from perdure.domain.ids import MessageId, SessionId, TurnId
 from perdure.domain.journal.records import (
+    DelegationRecord,
     EffectRecord,
     PartView,
     QuestionRecord,
@@ -50,6 +51,11 @@ _QUESTIONS = """
     SELECT q.id, q.turn_id, q.kind, q.call_id, q.deadline, q.message_id, q.state, q.answer, q.scope,
            q.answered_by
     FROM questions q JOIN turns t ON t.id = q.turn_id WHERE t.session_id = $1 ORDER BY q.id"""
+# Reads the work that turns of a session have given to other agents.
+_DELEGATIONS = """
+    SELECT d.errand_id, d.turn_id, d.call_id, d.deadline, d.state, d.is_live
+    FROM delegations d JOIN turns t ON t.id = d.turn_id
+    WHERE t.session_id = $1 ORDER BY d.errand_id"""
 # Reads the calls of a session whose fate was unknown.
 _EFFECTS = """
     SELECT e.call_id, e.turn_id, e.tool, e.state, e.told_turn_id
@@ -166,6 +172,7 @@ def record(session_id: SessionId) -> Op[SessionRecord]:
     told = yield from many(_OfTurn, _TOLD, session_id)
     questions = yield from many(QuestionRecord, _QUESTIONS, session_id)
     effects = yield from many(EffectRecord, _EFFECTS, session_id)
+    delegations = yield from many(DelegationRecord, _DELEGATIONS, session_id)
     under_way = yield from one(int, _UNDER_WAY, session_id)
     assert under_way is not None
     return SessionRecord(
@@ -185,6 +192,7 @@ def record(session_id: SessionId) -> Op[SessionRecord]:
         told=tuple((each.turn, each.number) for each in told),
         questions=tuple(questions),
         effects=tuple(effects),
+        delegations=tuple(delegations),
     )
 
 

@@ -115,8 +115,8 @@ _SESSIONS = (
     + f"""
     WHERE (CAST($1 AS TEXT) IS NULL OR {SCOPE} = $1)
       AND {follows("s", "$2", "$3")} AND c.is_listed >= $4
-      AND (s.kind = '' OR $4 = 0) AND (c.hidden_at IS NULL OR CAST($5 AS BIGINT) = 1)
-    ORDER BY {newest_first("s")} LIMIT $6"""
+      AND (s.kind = '' OR $5 = 1) AND (c.hidden_at IS NULL OR CAST($6 AS BIGINT) = 1)
+    ORDER BY {newest_first("s")} LIMIT $7"""
 )
 # Reads the sessions of a conversation in which people talked, the last opened first.
 _SESSIONS_OF = (
@@ -417,8 +417,10 @@ def sessions(*, principal: PrincipalId | None, page: Page) -> Op[list[SessionVie
     """Return a page of the sessions of a principal, or of everybody; newest first."""
     at, last = page.after or _END_OF_TIME
     listed = int(not page.with_unlisted)
+    errands = int(page.with_unlisted or page.with_errands)
     hidden = int(page.with_hidden or page.with_unlisted)
-    found = yield from many(SessionRow, _SESSIONS, principal, at, last, listed, hidden, page.limit)
+    asked = (principal, at, last, listed, errands, hidden, page.limit)
+    found = yield from many(SessionRow, _SESSIONS, *asked)
     return [session_view(each) for each in found]
 
 

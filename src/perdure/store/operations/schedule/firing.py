@@ -48,8 +48,9 @@ from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.jobs import job_rows, run_rows
 from perdure.store.operations.jobs.run_rows import RunKey
 from perdure.store.operations.turn_context import Stamp
+from perdure.store.operations.turn_locks import Locked, locked
 from perdure.store.operations.turns import errands
-from perdure.store.operations.turns.endings import Closing, Locked, end_turn, locked
+from perdure.store.operations.turns.endings import Closing, end_turn
 from perdure.store.statement import Op, RaceLost, one
 
 # Reads where a conversation is, what was chosen there, and its head.

@@ -8,7 +8,7 @@ from perdure.domain.address import HTTP, Address
 from perdure.domain.errors import NotFound, Rejected
 from perdure.domain.ids import ConversationId, JobId, PrincipalId, TurnId
 from perdure.domain.inbound.updates import Update
-from perdure.domain.kinds import UpdateKind
+from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.schedule.jobs import (
     NAME_MAX,
     PROMPT_MAX,
@@ -35,11 +35,16 @@ _PERSON = "SELECT zone FROM principals WHERE id = $1 FOR UPDATE"
 _ZONE = "SELECT zone FROM principals WHERE id = $1"
 # Chooses a zone.
 _CHOOSE = "UPDATE principals SET zone = $1 WHERE id = $2"
+# Reads what a turn is for.
+_KIND = "SELECT kind FROM turns WHERE id = $1"
 # Counts the jobs of a person that may still run.
 _COUNT = "SELECT COUNT(*) FROM jobs WHERE principal_id = $1 AND state IN ('active', 'paused')"
 WITHIN_A_RUN: Final = (
     "a run of a job orders no jobs, unless the job was allowed to (may_schedule); tell the person "
     "what should be ordered"
+)
+WITHIN_AN_ERRAND: Final = (
+    "work that another agent has given you orders no jobs; say in your answer what is to be ordered"
 )
 REMOVED: Final = "its job was removed"
 PAUSED: Final = "its job was paused"
@@ -161,7 +166,10 @@ def choose_zone(principal: PrincipalId, zone: str) -> Op[None]:
 
 
 def _insist_may_order(turn: TurnId | None) -> Op[None]:
-    """Raise `Rejected` if this turn is a run of a job that may order no jobs."""
+    """Raise `Rejected` if this turn is a run of a job that may order no jobs, or work that one
+    agent does for another."""
+    if turn and (yield from one(str, _KIND, turn)) == TurnKind.DELEGATED:
+        raise Rejected(WITHIN_AN_ERRAND, code="forbidden")
     key = (yield from run_rows.of_turn(turn)) if turn else None
     job = (yield from job_rows.find(key.job)) if key else None
     if job is not None and not job.policy.may_schedule:

@@ -25,6 +25,15 @@ _IS_PLACE = """
 _ACCOUNTS = """
     SELECT (SELECT MIN(account) FROM conversations WHERE adapter = $1),
            (SELECT MAX(account) FROM conversations WHERE adapter = $1)"""
+# Tells whether somebody owns a conversation, or has spoken among the last turns of its session.
+_TAKES_PART = """
+    SELECT 1 FROM conversations c
+    WHERE c.adapter = $1 AND c.account = $2 AND c.place = $3 AND c.thread = $4 AND c.person = $5
+      AND (c.principal_id = $6
+           OR EXISTS (SELECT 1 FROM (SELECT t.principal_id FROM turns t
+                                     WHERE t.session_id = c.session_id
+                                     ORDER BY t.queued_seq DESC LIMIT 1000) lately
+                      WHERE lately.principal_id = $6))"""
 # Reads the home of a principal.
 _HOME = f"""
     SELECT {ADDRESS} FROM principals p JOIN conversations c ON c.id = p.home_conversation_id
@@ -104,6 +113,17 @@ def _conversation_at(
 ) -> Op[Address | None]:
     """Return an address, if there is a conversation at it."""
     return (yield from one(address_of, _KNOWN, adapter, account, place, thread, person))
+
+
+def takes_part(principal: PrincipalId, address: Address) -> Op[bool]:
+    """Tell whether a person takes part in the conversation at this address: it is theirs, or they
+    have spoken there lately."""
+    return (
+        yield from exists(
+            _TAKES_PART, address.adapter, address.account, address.place, address.thread,
+            address.person, principal,
+        )
+    )  # fmt: skip
 
 
 def _home(sending: OutgoingMessage) -> Op[Address]:

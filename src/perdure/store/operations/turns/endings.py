@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from perdure.domain.ids import CallId, MessageId, NodeId, PrincipalId, SessionId, TurnId
+from perdure.domain.ids import CallId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.events import (
     AnyEvent,
     AssistantSaid,
@@ -26,7 +26,6 @@ from perdure.domain.journal.events import (
     TurnStarted,
 )
 from perdure.domain.journal.session_events import HeadMoved
-from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import CallEnding, Outcome, Repeat
 from perdure.domain.people.access import is_access_ended
 from perdure.domain.turn.endings import STOPPED_MARK
@@ -41,9 +40,10 @@ from perdure.store.operations.questions import effects
 from perdure.store.operations.questions.withdrawing import withdraw
 from perdure.store.operations.reading import search
 from perdure.store.operations.turn_context import Stamp
+from perdure.store.operations.turn_locks import Locked
 from perdure.store.operations.turns import errands, turn_rows
 from perdure.store.operations.turns.session_queue import look_again, queue_rows
-from perdure.store.statement import Op, RaceLost, many, one, run
+from perdure.store.statement import Op, many, run
 
 # Makes an ended turn the session's head. The epoch moves if the turn was at work: nothing of it may
 # be written once it is settled. For an interrupted turn the epoch moved at the interruption, and
@@ -64,12 +64,6 @@ _FORGET_PARTIALS = "DELETE FROM partials WHERE turn_id = $1"
 _PARTIALS = """
     SELECT message_id, attempt, text FROM partials WHERE turn_id = $1
     ORDER BY attempt, message_id, start"""
-# Finds the session that a turn is in.
-_SESSION_OF = "SELECT session_id FROM turns WHERE id = $1"
-# Locks a session.
-_LOCK_SESSION = "SELECT principal_id, last_seq FROM sessions WHERE id = $1 FOR UPDATE"
-# Reads a turn after its session was locked.
-_TURN = "SELECT session_id, state, attempts, reason, kind, node_id FROM turns WHERE id = $1"
 # Makes an update that was sent to one turn belong to the turn it has become.
 _MOVE_UPDATE = "UPDATE inbox SET turn_id = $1 WHERE message_id = $2"
 # How long the final words wait if another node may still be sending a preview, which must not
@@ -81,33 +75,6 @@ class _Shown(NamedTuple):
     message: MessageId
     attempt: int
     text: str
-
-
-class _Held(NamedTuple):
-    principal: PrincipalId
-    last_seq: int
-
-
-class _Turn(NamedTuple):
-    session: SessionId
-    state: str
-    attempts: int
-    reason: str
-    kind: str
-    node: NodeId | None
-
-
-class Locked(NamedTuple):
-    """Holds a turn whose session is locked until the transaction ends."""
-
-    session: SessionId
-    state: State
-    attempts: int
-    reason: str
-    kind: TurnKind
-    node: NodeId | None
-    principal: PrincipalId
-    last_seq: int
 
 
 class Closing(NamedTuple):
@@ -123,31 +90,6 @@ class Closing(NamedTuple):
     def settled(self, turn: TurnId) -> TurnSettled:
         """Return the event that ends a turn in this way."""
         return TurnSettled(turn=turn, outcome=self.outcome, reason=self.reason)
-
-
-def locked(turn: TurnId) -> Op[Locked | None]:
-    """Lock a turn's session and return the turn, or None if there is no such turn. The session is
-    locked before the turn is read: a single statement would wait for the lock and then return the
-    turn as it was before the wait."""
-    session = yield from one(SessionId, _SESSION_OF, turn)
-    if session is None:
-        return None
-    held = yield from one(_Held, _LOCK_SESSION, session)
-    found = yield from one(_Turn, _TURN, turn)
-    assert held is not None
-    assert found is not None
-    if found.session != session:
-        raise RaceLost  # it was moved to another session; run again and lock that one
-    return Locked(
-        session,
-        State(found.state),
-        found.attempts,
-        found.reason,
-        TurnKind(found.kind),
-        found.node,
-        held.principal,
-        held.last_seq,
-    )
 
 
 def keep_origin(turn: TurnId) -> Op[None]:

@@ -35,6 +35,7 @@ from perdure.domain.schedule.boot import BOOT
 from perdure.domain.turn.endings import SILENT, Audience, visible_reason
 from perdure.domain.turn.errands import clean_title
 from perdure.domain.turn.recovery import SUSPENDED
+from perdure.ports.agents.delegations import WorkDone
 from perdure.store.operations import journal, stickers
 from perdure.store.operations.addresses import ADDRESS, address_of
 from perdure.store.operations.delivery import operators
@@ -43,6 +44,7 @@ from perdure.store.operations.jobs import ending
 from perdure.store.operations.sessions import compaction, places, recency
 from perdure.store.operations.sessions.sessions import make_live, open_session, open_successor
 from perdure.store.operations.turn_context import Stamp, TurnContext
+from perdure.store.operations.turns import returning
 from perdure.store.operations.turns.session_queue import queue_turn
 from perdure.store.statement import Op, exists, one, run
 
@@ -89,7 +91,8 @@ class _Served(NamedTuple):
 
 class Order(NamedTuple):
     """Describes an errand for `session`, which looks back from the turn `at`. `within` is a session
-    of its own that it has had before, and `answer` a text that it says without asking a model."""
+    of its own that it has had before, and `answer` a text that it says without asking a model. An
+    agent has ordered it in the turn `ordered_by`, as `turn`; `depth` agents are above it."""
 
     errand: TurnKind
     session: SessionId
@@ -107,6 +110,9 @@ class Order(NamedTuple):
     traits: SenderTraits = NO_TRAITS
     within: SessionId | None = None
     answer: str = ""
+    turn: TurnId | None = None
+    ordered_by: TurnId | None = None
+    depth: int = 0
 
 
 class Back(NamedTuple):
@@ -136,7 +142,8 @@ class Back(NamedTuple):
 def begin(order: Order, stamp: Stamp) -> Op[list[Recorded]]:
     """Open the errand's session and queue its turn. Returns the events it appended; the last one
     names the turn."""
-    session, turn = order.within or SessionId(stamp.mint("ses")), TurnId(stamp.mint("trn"))
+    session = order.within or SessionId(stamp.mint("ses"))
+    turn = order.turn or TurnId(stamp.mint("trn"))
     if order.within is None:
         yield from _open(order, session, stamp)
     queued = TurnQueued(
@@ -152,6 +159,8 @@ def begin(order: Order, stamp: Stamp) -> Op[list[Recorded]]:
         by=order.principal,
         traits=order.traits,
         answer=order.answer,
+        ordered_by=order.ordered_by,
+        depth=order.depth,
     )
     return (yield from queue_turn(session, queued, stamp))
 
@@ -414,6 +423,29 @@ def _sticker(back: Back, _stamp: Stamp) -> Op[list[Recorded]]:
     return []
 
 
+def _delegated(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
+    """Let the turn that waits for this errand go on. It reads what came of it in the errand's
+    journal."""
+    return (yield from returning.errand_is_over(back.turn, stamp))
+
+
+def result_of(turn: TurnId) -> Op[WorkDone | None]:
+    """Return what came of an errand, or None if it is not over."""
+    events = yield from journal.of_turn(turn)
+    own = [recorded for recorded in events if recorded.turn == turn]
+    settled = own[-1].event if own else None
+    if not isinstance(settled, TurnSettled):
+        return None
+    is_done = settled.outcome is Outcome.DONE
+    return WorkDone(
+        outcome=settled.outcome,
+        agent=settled.agent,
+        text=reply_text(own),
+        why="" if is_done else _failure(settled),
+        files=given_in(own),
+    )
+
+
 _BRING_BACK: Final[Mapping[TurnKind, Callable[[Back, Stamp], Op[list[Recorded]]]]] = {
     TurnKind.TITLE: _title,
     TurnKind.BACKGROUND: _background,
@@ -421,4 +453,5 @@ _BRING_BACK: Final[Mapping[TurnKind, Callable[[Back, Stamp], Op[list[Recorded]]]
     TurnKind.SUMMARY: _summary,
     TurnKind.STICKER: _sticker,
     TurnKind.SCHEDULED: _scheduled,
+    TurnKind.DELEGATED: _delegated,
 }

@@ -31,9 +31,10 @@ from perdure.store.operations.people import overhearing, quotas
 from perdure.store.operations.questions import effects
 from perdure.store.operations.sessions import recency
 from perdure.store.operations.turn_context import LockedTurn, TurnContext
+from perdure.store.operations.turn_locks import locked
 from perdure.store.operations.turns import errands, turn_rows
 from perdure.store.operations.turns.claiming import Begun, claimed
-from perdure.store.operations.turns.endings import Closing, end_turn, locked
+from perdure.store.operations.turns.endings import Closing, end_turn
 from perdure.store.operations.turns.session_queue import (
     ALBUM_MS,
     COLLECT_MS_MAX,

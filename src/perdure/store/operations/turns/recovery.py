@@ -44,14 +44,13 @@ from perdure.store.operations.delivery.notices import notice
 from perdure.store.operations.people import homes, spending
 from perdure.store.operations.questions import effects
 from perdure.store.operations.turn_context import Stamp
+from perdure.store.operations.turn_locks import Locked, locked
 from perdure.store.operations.turns import turn_rows
 from perdure.store.operations.turns.endings import (
-    Locked,
     closing_events,
     end_turn,
     forget_partials,
     keep_origin,
-    locked,
 )
 from perdure.store.operations.turns.queueing import REPLACED
 from perdure.store.operations.turns.session_queue import make_ready

@@ -35,16 +35,15 @@ from perdure.store.operations.delivery import replies
 from perdure.store.operations.questions import effects
 from perdure.store.operations.sessions.sessions import make_live, open_successor
 from perdure.store.operations.turn_context import Stamp
+from perdure.store.operations.turn_locks import Locked, locked
 from perdure.store.operations.turns import errands
 from perdure.store.operations.turns.endings import (
     Closing,
-    Locked,
     arrivals,
     close_turn,
     end_row,
     end_turn,
     free_steers,
-    locked,
     open_call_endings,
     queue_freed,
 )

@@ -17,7 +17,7 @@ from perdure.domain.journal.events import (
     TurnSettled,
     TurnStarted,
 )
-from perdure.domain.journal.question_events import AnswerAwaited, WaitEnded
+from perdure.domain.journal.question_events import AnswerAwaited, WaitEnded, WorkDelegated
 from perdure.domain.turn.turn import State, require
 from perdure.store.operations import occasions, pushes
 from perdure.store.statement import Op, RaceLost, SqlValue, exists, run
@@ -106,8 +106,8 @@ def interrupt(interrupted: AttemptInterrupted, state: State, *, ended_at: int) -
     yield from _change(_INTERRUPT, state, interrupted, reason, alive_at, ended_at)
 
 
-def wait(awaited: AnswerAwaited) -> Op[None]:
-    """Write that a running turn waits for an answer."""
+def wait(awaited: AnswerAwaited | WorkDelegated) -> Op[None]:
+    """Write that a running turn waits for an answer, or for an errand."""
     yield from _change(_WAIT, State.RUNNING, awaited)
 
 

@@ -38,6 +38,7 @@ from perdure.store.operations.questions import effects
 from perdure.store.operations.reading import history
 from perdure.store.operations.sessions import room
 from perdure.store.operations.turn_context import Stamp
+from perdure.store.operations.turn_locks import locked
 from perdure.store.operations.turns import errands
 from perdure.store.operations.turns.endings import (
     Closing,
@@ -46,7 +47,6 @@ from perdure.store.operations.turns.endings import (
     end_turn,
     forget_partials,
     free_steers,
-    locked,
     open_call_endings,
     queue_freed,
     steps_aside,

@@ -6,9 +6,9 @@ waits for it.
 
 Whoever commits first decides how a question ends: somebody has answered it, its deadline has
 passed, it could not be delivered, or the agent that asked was lost. The end is in the turn's
-journal. With the last one the turn goes back to its place in line, in the same transaction, so no
-answer is lost and no turn waits for nothing. From there it continues with the calls that the
-questions were about.
+journal. With the last one the turn goes back to its place in line, in the same transaction
+(`returning.py`), so no answer is lost and no turn waits for nothing. From there it continues with
+the calls that the questions were about.
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,13 @@ from perdure.domain.journal.events import (
     NoticePosted,
     Recorded,
 )
-from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WaitEnded
+from perdure.domain.journal.question_events import AnswerAwaited, AnswerReceived, WorkDelegated
 from perdure.domain.outcomes import QuestionKind
 from perdure.domain.tools.asking import AGENT_LOST, ALLOW, DENY, answered_text, over_text
 from perdure.domain.tools.grants import Scope
 from perdure.domain.turn.spent import Spent
 from perdure.domain.turn.turn import State
+from perdure.ports.agents.delegations import WorkOrder
 from perdure.ports.turns.questions import QuestionReply, QuestionTaken
 from perdure.ports.turns.turns import TurnLease
 from perdure.store.operations import journal, pushes
@@ -40,9 +41,10 @@ from perdure.store.operations.questions.grants import NewGrant
 from perdure.store.operations.questions.question_rows import PENDING, NewQuestion, QuestionRow
 from perdure.store.operations.questions.telling import close_notice
 from perdure.store.operations.turn_context import Stamp
+from perdure.store.operations.turn_locks import Locked, locked
 from perdure.store.operations.turns import turn_rows
-from perdure.store.operations.turns.endings import Locked, locked
-from perdure.store.operations.turns.session_queue import make_ready
+from perdure.store.operations.turns.ordering import delegating
+from perdure.store.operations.turns.returning import go_on
 from perdure.store.statement import Op, many, one, run
 
 # Ends the lease of the runner.
@@ -67,19 +69,28 @@ class Ending(NamedTuple):
 
 
 def wait(
-    lease: TurnLease, questions: Sequence[AnswerAwaited], spent: Spent, stamp: Stamp
+    lease: TurnLease,
+    questions: Sequence[AnswerAwaited],
+    work: Sequence[WorkOrder],
+    spent: Spent,
+    stamp: Stamp,
+    *,
+    live_max: int,
 ) -> Op[list[Recorded]]:
-    """Let a running turn wait for answers, and ask people. The turn is charged what it has spent so
-    far, and loses its owner and its reservation in the budgets. All of it is one transaction: after
-    a crash the turn runs, or it waits and every question is in the outbox."""
-    asked = list(questions)
-    asked[0] = msgspec.structs.replace(asked[0], usage=spent.usage, cost=spent.cost)
-    notices = [_notice(each, stamp) for each in asked]
-    events: list[AnyEvent] = [*asked, *notices]
+    """Let a running turn wait for answers and for the work of other agents: ask people, and open
+    errands. The turn is charged what it has spent so far, and loses its owner and its reservation
+    in the budgets. All of it is one transaction: after a crash the turn runs, or it waits, every
+    question is in the outbox and every errand is in line."""
+    delegated = delegating.events_of(lease, work, stamp)
+    awaited: list[AnswerAwaited | WorkDelegated] = [*questions, *delegated]
+    awaited[0] = msgspec.structs.replace(awaited[0], usage=spent.usage, cost=spent.cost)
+    notices = [_notice(each, stamp) for each in questions]
+    events: list[AnyEvent] = [*awaited, *notices]
     recorded = yield from journal.append(lease.session, events, at=stamp.at, epoch=lease.epoch)
-    yield from turn_rows.wait(asked[0])
+    yield from turn_rows.wait(awaited[0])
     yield from run(_LET_GO, lease.session)
-    yield from _ask(lease, asked, notices, stamp)
+    yield from _ask(lease, questions, notices, stamp)
+    recorded += yield from delegating.begin(lease, work, delegated, stamp, live_max=live_max)
     yield from spending.spend(lease.turn, spent, stamp, turns=0)
     yield from spending.release(lease.turn)
     return recorded
@@ -220,7 +231,6 @@ def _locked(question: QuestionId) -> Op[tuple[Locked, QuestionRow]]:
 
 def _end(row: QuestionRow, found: Locked, ending: Ending, stamp: Stamp) -> Op[list[Recorded]]:
     """Write down how a question ended. With the last one its turn goes on."""
-    assert found.state is State.WAITING, f"{row.turn} does not wait for {row.id}"
     received = AnswerReceived(
         turn=row.turn,
         question=row.id,
@@ -230,15 +240,7 @@ def _end(row: QuestionRow, found: Locked, ending: Ending, stamp: Stamp) -> Op[li
         reason=ending.reason,
     )
     yield from _close(row, ending, stamp)
-    events: list[AnyEvent] = [received]
-    is_last = not (yield from question_rows.open_of(row.turn))
-    ended = WaitEnded(turn=row.turn)
-    if is_last:
-        events.append(ended)
-    recorded = yield from journal.append(found.session, events, at=stamp.at)
-    if is_last:
-        yield from turn_rows.requeue(ended, found.state)
-        yield from make_ready(found.session, stamp)
+    recorded = yield from go_on(found, received, stamp)
     if ending.scope not in (None, Scope.CALL):
         yield from _grant(row, ending, stamp)
     line = (yield from _line(row, ending)) if ending.by else over_text(ending.reason)

@@ -4,11 +4,11 @@ from functools import partial
 
 from perdure.domain.address import Address
 from perdure.domain.ids import ConversationId, MessageId, NodeId, PrincipalId, TurnId
-from perdure.ports.people.places import OutgoingMessage, PlaceView, SentMessage
+from perdure.ports.people.places import OutgoingMessage, PlaceView, SentMessage, TurnPosting
 from perdure.ports.records.history import Page
 from perdure.store.drivers.driver import Driver
 from perdure.store.mint import Mint
-from perdure.store.operations.accepting import send
+from perdure.store.operations.accepting import postings, send
 from perdure.store.operations.sessions import destinations, relocating
 from perdure.store.operations.turn_context import Fresh
 
@@ -36,6 +36,9 @@ class StoredPlaces:
     async def relocate(self, place: Address, *, to: str) -> None:
         stamp = self._mint.stamp(self._node)
         await self._driver.write(partial(relocating.relocate, place, to, stamp))
+
+    async def find(self, posting: TurnPosting) -> str:
+        return await self._driver.read(partial(postings.find, posting))
 
     async def known(self, *, principal: PrincipalId | None, page: Page) -> list[PlaceView]:
         return await self._driver.read(partial(destinations.known, principal=principal, page=page))

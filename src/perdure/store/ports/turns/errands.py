@@ -6,7 +6,7 @@ from perdure.domain.ids import NodeId, SessionId, TurnId
 from perdure.domain.journal.events import Recorded
 from perdure.store.drivers.driver import Driver
 from perdure.store.mint import Mint
-from perdure.store.operations.turns import automatic_errands
+from perdure.store.operations.turns.ordering import automatic_errands
 
 
 class StoredErrands:

@@ -28,6 +28,8 @@ from perdure.domain.prompt.prefix import NOTHING_ASKED, KeptText, RequestOrigin
 from perdure.domain.turn.announcing import Drain
 from perdure.domain.turn.recovery import Policy
 from perdure.domain.turn.spent import NOTHING_SPENT, Spent
+from perdure.ports.agents.delegations import WorkOrder
+from perdure.ports.people.places import PostedCall, TurnPosting
 from perdure.ports.people.principals import LONGEST, Principal, TokenView
 from perdure.ports.records.history import Page
 from perdure.ports.turns.inbox import Reception
@@ -45,7 +47,7 @@ from perdure.store.drivers.driver import Driver
 from perdure.store.known_texts import KnownTexts
 from perdure.store.mint import Mint
 from perdure.store.operations import nodes
-from perdure.store.operations.accepting import accept
+from perdure.store.operations.accepting import accept, postings
 from perdure.store.operations.people import principals, speakers
 from perdure.store.operations.reading import search
 from perdure.store.operations.turn_context import Fresh, Stamp
@@ -207,11 +209,23 @@ class StoredTurns:
         self,
         lease: TurnLease,
         questions: Sequence[AnswerAwaited],
+        work: Sequence[WorkOrder] = (),
         *,
         spent: Spent = NOTHING_SPENT,
+        live_max: int = 0,
     ) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)
-        return await self._driver.write(partial(waiting.wait, lease, questions, spent, stamp))
+        wait = partial(waiting.wait, lease, questions, work, spent, stamp, live_max=live_max)
+        return await self._driver.write(wait)
+
+    async def post(
+        self, lease: TurnLease, posting: TurnPosting, *, why: str, queue_max: int
+    ) -> PostedCall:
+        fresh = Fresh(turn=TurnId(self._mint.id("trn")), message=MessageId(self._mint.id("msg")))
+        stamp = self._mint.stamp(self._node)
+        return await self._driver.write(
+            partial(postings.post, lease, posting, fresh, stamp, why=why, queue_max=queue_max)
+        )
 
     async def interrupt(
         self,
