@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from perdure.app.schedule.making import job_pumps, terms_of
+from perdure.app.schedule.making import JobPumps, job_pumps, terms_of
 from perdure.app.wiring.dependencies import NodeDependencies
 from perdure.app.wiring.shared_parts import Common, common_parts
 from perdure.domain.delivery import Display
@@ -93,16 +93,7 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
     turns = _turns(dependencies, common, services, reaper, previews)
     outbox = _outbox(dependencies, common, handovers)
     fetching = _fetching(dependencies, common)
-    jobs = job_pumps(
-        store.schedule,
-        common.feed,
-        terms=lambda: _menu(dependencies).schedule,
-        settings=dependencies.jobs,
-        limits=dependencies.limits,
-        clock=dependencies.clock,
-        bus=common.bus,
-        is_shared=dependencies.is_shared,
-    )
+    jobs = _jobs(dependencies, common)
     hooks = _hooks(dependencies, common)
     deadlines = _deadlines(dependencies, common)
     pushes = _pushes(dependencies, common)
@@ -143,6 +134,19 @@ def compose_node(dependencies: NodeDependencies, start: Start, *, feed: Feed) ->
         hooks=hooks,
         deadlines=deadlines,
         pushes=pushes,
+    )
+
+
+def _jobs(dependencies: NodeDependencies, common: Common) -> JobPumps:
+    return job_pumps(
+        dependencies.store.schedule,
+        common.feed,
+        terms=lambda: _menu(dependencies).schedule,
+        settings=dependencies.jobs,
+        limits=dependencies.limits,
+        clock=dependencies.clock,
+        bus=common.bus,
+        is_shared=dependencies.is_shared,
     )
 
 

@@ -122,9 +122,8 @@ class World:
     done while a tool runs. `make_tools` makes other tools for each process than the usual ones.
     `hooks` are told what happens, if an act lets the pump of hooks begin. `boot` are the
     instructions for the start, which run if an act lets them. `push_sender` is given the
-    notifications for people's browsers, if an act steps their pump.
-    `clickers` are those who press a button under each question that they see: who, and which one.
-    """
+    notifications for people's browsers, if an act steps their pump. `clickers` are those who press
+    a button under each question that they see: who, and which one."""
 
     def __init__(self, begin: Begin, bury: Bury, *, setup: Setup, seed: int = 0) -> None:
         self._begin = begin

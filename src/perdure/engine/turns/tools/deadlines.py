@@ -1,5 +1,5 @@
-"""Ends the wait for questions that nobody has answered in time or whose agent was lost, and for work
-that other agents have not done in time. Stops work for which nobody waits any more."""
+"""Ends the wait for questions that nobody has answered in time or whose agent was lost, and for
+work that other agents have not done in time. Stops work for which nobody waits any more."""
 
 from collections.abc import Sequence
 from functools import partial

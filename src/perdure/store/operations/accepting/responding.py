@@ -14,6 +14,7 @@ from perdure.domain.inbound.updates import Accepted, UpdateEffect
 from perdure.domain.journal.events import Recorded
 from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.kinds import UpdateKind
+from perdure.domain.sayings.saying import in_language
 from perdure.domain.tools.asking import consent_of
 from perdure.domain.turn.turn import State
 from perdure.ports.turns.questions import QuestionReply
@@ -116,6 +117,7 @@ def _told(
     """Record that an answer came, and tell whoever gave it what came of it. An answer that counts
     is told by the question itself, which loses its buttons."""
     stamp, message = context.stamp, context.fresh.message
+    told = in_language(told, context.language)
     taken = CommandTaken(
         command=ANSWER, arguments="", by=context.update.principal, message=message, reply=told
     )

@@ -417,10 +417,8 @@ def sessions(*, principal: PrincipalId | None, page: Page) -> Op[list[SessionVie
     """Return a page of the sessions of a principal, or of everybody; newest first."""
     at, last = page.after or _END_OF_TIME
     listed = int(not page.with_unlisted)
-    errands = int(page.with_unlisted or page.with_errands)
-    hidden = int(page.with_hidden or page.with_unlisted)
-    asked = (principal, at, last, listed, errands, hidden, page.limit)
-    found = yield from many(SessionRow, _SESSIONS, *asked)
+    more = [int(page.with_unlisted or each) for each in (page.with_errands, page.with_hidden)]
+    found = yield from many(SessionRow, _SESSIONS, principal, at, last, listed, *more, page.limit)
     return [session_view(each) for each in found]
 
 

@@ -35,7 +35,6 @@ from perdure.domain.schedule.boot import BOOT
 from perdure.domain.turn.endings import SILENT, Audience, visible_reason
 from perdure.domain.turn.errands import clean_title
 from perdure.domain.turn.recovery import SUSPENDED
-from perdure.ports.agents.delegations import WorkDone
 from perdure.store.operations import journal, stickers
 from perdure.store.operations.addresses import ADDRESS, address_of
 from perdure.store.operations.delivery import operators
@@ -224,7 +223,7 @@ def _sent_on(
     assert isinstance(settled, TurnSettled)
     is_done = settled.outcome is Outcome.DONE
     is_untold = settled.outcome not in _TOLD_OF_RUNS or is_access_ended(settled.reason)
-    said = text if is_done else f"{text}\n\n(It {_failure(settled)})".strip()
+    said = text if is_done else f"{text}\n\n(It {failure(settled)})".strip()
     if (is_untold if not is_done else not (said or files)) or is_silent(text):
         return []
     where = yield from one(address_of, _WHERE, queued.deliver_to)
@@ -270,7 +269,7 @@ def _background(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
         return []
     live, opened = yield from live_session(back.conversation, stamp, by=back.principal)
     line = back.queued.text.strip().splitlines()[0][:80]
-    said = back.text if back.is_done else f"{back.text}\n\n(It {_failure(back.settled)})".strip()
+    said = back.text if back.is_done else f"{back.text}\n\n(It {failure(back.settled)})".strip()
     answer = f"In the background: {line}\n\n{said or SILENT}"
     return opened + (yield from bring(live, _result(back, answer), stamp))
 
@@ -314,7 +313,7 @@ def _scheduled(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
         recorded += brought
     elif back.settled.outcome in _TOLD_OF_RUNS and not back.is_untold:
         name = yield from ending.name_of(back.turn)
-        words = f"The job {name!r} has run and {_failure(back.settled)}."
+        words = f"The job {name!r} has run and {failure(back.settled)}."
         recorded += yield from _tell_here(back, words, stamp)
     after = yield from ending.run_is_over(
         back.turn, back.settled, result=result, is_silent=is_quiet, stamp=stamp
@@ -375,7 +374,7 @@ def bring_unsaid(turns: Sequence[TurnId], session: SessionId, stamp: Stamp) -> O
     return recorded
 
 
-def _failure(settled: TurnSettled) -> str:
+def failure(settled: TurnSettled) -> str:
     """Return how an errand ended, in words for everybody in the conversation."""
     if settled.outcome is Outcome.SUSPENDED:
         return f"was interrupted too often and is given up ({settled.turn})"
@@ -390,7 +389,7 @@ def _memory(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
     yield from run(_RELEASE, live, back.served)
     if back.is_done or back.is_untold:
         return []
-    text = f"The memories of the last session could not be saved: it {_failure(back.settled)}."
+    text = f"The memories of the last session could not be saved: it {failure(back.settled)}."
     return (yield from notice(live, None, text, stamp))
 
 
@@ -406,7 +405,7 @@ def _summary(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
         session=back.served,
         upto=upto,
         text=back.text if back.is_done else "",
-        failure="" if back.is_done else _failure(back.settled),
+        failure="" if back.is_done else failure(back.settled),
         cost=back.settled.cost,
     )
     recorded = yield from compaction.apply(summary, stamp)
@@ -427,23 +426,6 @@ def _delegated(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
     """Let the turn that waits for this errand go on. It reads what came of it in the errand's
     journal."""
     return (yield from returning.errand_is_over(back.turn, stamp))
-
-
-def result_of(turn: TurnId) -> Op[WorkDone | None]:
-    """Return what came of an errand, or None if it is not over."""
-    events = yield from journal.of_turn(turn)
-    own = [recorded for recorded in events if recorded.turn == turn]
-    settled = own[-1].event if own else None
-    if not isinstance(settled, TurnSettled):
-        return None
-    is_done = settled.outcome is Outcome.DONE
-    return WorkDone(
-        outcome=settled.outcome,
-        agent=settled.agent,
-        text=reply_text(own),
-        why="" if is_done else _failure(settled),
-        files=given_in(own),
-    )
 
 
 _BRING_BACK: Final[Mapping[TurnKind, Callable[[Back, Stamp], Op[list[Recorded]]]]] = {

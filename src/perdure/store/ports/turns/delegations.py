@@ -8,7 +8,6 @@ from perdure.ports.agents.delegations import WorkDone
 from perdure.store.drivers.driver import Driver
 from perdure.store.mint import Mint
 from perdure.store.operations.questions import delegation_rows
-from perdure.store.operations.turns import errands
 from perdure.store.operations.turns.ordering import delegating
 
 
@@ -21,7 +20,7 @@ class StoredDelegations:
         self._node = node
 
     async def result(self, errand: TurnId) -> WorkDone | None:
-        return await self._driver.read(partial(errands.result_of, errand))
+        return await self._driver.read(partial(delegating.result_of, errand))
 
     async def expire(self, *, limit: int) -> list[Recorded]:
         stamp = self._mint.stamp(self._node)

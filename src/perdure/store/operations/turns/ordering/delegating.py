@@ -11,12 +11,14 @@ from typing import Final, NamedTuple
 
 from perdure.domain.errors import Rejected
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, TurnId
-from perdure.domain.journal.events import NO_TRAITS, Recorded, TurnQueued
+from perdure.domain.journal.attachments import given_in
+from perdure.domain.journal.events import NO_TRAITS, Recorded, TurnQueued, TurnSettled
 from perdure.domain.journal.question_events import WorkDelegated
+from perdure.domain.journal.transcript import reply_text
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Outcome
 from perdure.domain.turn.turn import State
-from perdure.ports.agents.delegations import WorkOrder
+from perdure.ports.agents.delegations import WorkDone, WorkOrder
 from perdure.ports.turns.turns import TurnLease
 from perdure.store.operations import journal
 from perdure.store.operations.questions import delegation_rows
@@ -122,3 +124,20 @@ def stop(errand: TurnId, stamp: Stamp) -> Op[list[Recorded]]:
     if found is None or found.state is State.SETTLED:
         return []
     return (yield from end_turn(errand, found, UNWANTED, stamp))
+
+
+def result_of(turn: TurnId) -> Op[WorkDone | None]:
+    """Return what came of an errand, or None if it is not over."""
+    events = yield from journal.of_turn(turn)
+    own = [recorded for recorded in events if recorded.turn == turn]
+    settled = own[-1].event if own else None
+    if not isinstance(settled, TurnSettled):
+        return None
+    is_done = settled.outcome is Outcome.DONE
+    return WorkDone(
+        outcome=settled.outcome,
+        agent=settled.agent,
+        text=reply_text(own),
+        why="" if is_done else errands.failure(settled),
+        files=given_in(own),
+    )
