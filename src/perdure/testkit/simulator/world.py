@@ -119,11 +119,10 @@ class World:
     have read of each message. `tools_ran` names each call once for every time that it ran, and
     `prompts_fetched` has the text of a prompt once for every time that it was fetched. `flown` is
     how an agent that stays in the middle of its answers has begun and gone on. `when_called` is
-    done while a tool runs. `make_tools` makes other tools for each process than the usual ones.
-    `hooks` are told what happens, if an act lets the pump of hooks begin. `boot` are the
-    instructions for the start, which run if an act lets them. `push_sender` is given the
-    notifications for people's browsers, if an act steps their pump. `clickers` are those who press
-    a button under each question that they see: who, and which one."""
+    done while a tool runs. `make_tools` makes other tools for each process than the usual ones. If
+    an act begins their pump, `hooks` are told what happens, the instructions `boot` run, and
+    `push_sender` is given the notifications for people's browsers. `clickers` are those who press a
+    button under each question that they see: who, and which one."""
 
     def __init__(self, begin: Begin, bury: Bury, *, setup: Setup, seed: int = 0) -> None:
         self._begin = begin
