@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from perdure.domain.ids import TurnId
+from perdure.domain.sayings.saying import in_one_line, worded
 from perdure.domain.text import most_like
 
 _SHAPE: Final = re.compile(r"/([a-z]+)(?:\s+(.*))?\Z", re.DOTALL | re.IGNORECASE)
@@ -301,8 +302,9 @@ def is_beside(name: str) -> bool:
 def unknown_text(name: str) -> str:
     """Return the answer to a command that does not exist, with the nearest name that does."""
     near = most_like(name, _NAMES)
-    hint = f" Did you mean /{near}?" if near else ""
-    return f"There is no command /{name}.{hint} /help lists them."
+    hint = worded("Did you mean /{command}?", command=near) if near else ""
+    known = worded("There is no command /{command}.", command=name)
+    return in_one_line(known, hint, worded("/help lists them."))
 
 
 def open_to(*, is_operator: bool) -> list[Command]:

@@ -10,19 +10,20 @@ import msgspec
 
 from perdure.domain.ids import MessageId, TurnId
 from perdure.domain.outcomes import NodeRequest
+from perdure.domain.sayings.saying import in_one_line, worded
 
 # The shortest time between two notices of the same kind to the homes. A node that starts again and
 # again is not told of each time.
 AGAIN_MS: Final = 600_000
 _ENDS: Final = {
-    NodeRequest.RESTART: "The gateway restarts now. Messages are answered when it is back.",
-    NodeRequest.STOP: "The gateway stops now. Messages are answered when it is back.",
-    NodeRequest.NOTHING: "The gateway stops now.",
+    NodeRequest.RESTART: worded("The gateway restarts now. Messages are answered when it is back."),
+    NodeRequest.STOP: worded("The gateway stops now. Messages are answered when it is back."),
+    NodeRequest.NOTHING: worded("The gateway stops now."),
 }
 _BACK: Final = {
-    NodeRequest.RESTART: "The gateway is back after a restart.",
-    NodeRequest.STOP: "The gateway is back.",
-    NodeRequest.NOTHING: "The gateway is back after a crash.",
+    NodeRequest.RESTART: worded("The gateway is back after a restart."),
+    NodeRequest.STOP: worded("The gateway is back."),
+    NodeRequest.NOTHING: worded("The gateway is back after a crash."),
 }
 
 
@@ -71,12 +72,10 @@ def back_text(left_for: NodeRequest, *, resumed: int) -> str:
     asked for when it left, or nothing if it died. `resumed` turns go on that were cut short."""
     if not resumed:
         return _BACK[left_for]
-    goes_on = "1 answer that was cut short goes" if resumed == 1 else _answers(resumed)
-    return f"{_BACK[left_for]} {goes_on} on."
-
-
-def _answers(count: int) -> str:
-    return f"{count:,} answers that were cut short go"
+    goes_on = worded("{count:,} answers that were cut short go on.", count=resumed)
+    if resumed == 1:
+        goes_on = worded("1 answer that was cut short goes on.")
+    return in_one_line(_BACK[left_for], goes_on)
 
 
 def still_text(tools: tuple[str, ...], seconds: float) -> str:
@@ -84,10 +83,15 @@ def still_text(tools: tuple[str, ...], seconds: float) -> str:
     several, the first one for so long; without one it is the answer."""
     span = _span(seconds)
     if not tools:
-        return f"Still at it, for {span} now."
+        return worded("Still at it, for {span} now.", span=span)
     if len(tools) == 1:
-        return f"Still at it: running {tools[0]} for {span}."
-    return f"Still at it: running {', '.join(tools[:-1])} and {tools[-1]}, for {span}."
+        return worded("Still at it: running {tool} for {span}.", tool=tools[0], span=span)
+    return worded(
+        "Still at it: running {tools} and {last}, for {span}.",
+        tools=", ".join(tools[:-1]),
+        last=tools[-1],
+        span=span,
+    )
 
 
 def still_message(turn: TurnId) -> MessageId:
@@ -98,7 +102,9 @@ def still_message(turn: TurnId) -> MessageId:
 
 def _span(seconds: float) -> str:
     """Return a length of time in words, rounded down."""
-    for size, unit in ((3_600, "hour"), (60, "minute"), (1, "second")):
-        if (count := int(seconds // size)) > 0 or unit == "second":
-            return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
-    raise AssertionError("a second is the shortest unit")
+    if (count := int(seconds // 3_600)) > 0:
+        return worded("1 hour") if count == 1 else worded("{count} hours", count=count)
+    if (count := int(seconds // 60)) > 0:
+        return worded("1 minute") if count == 1 else worded("{count} minutes", count=count)
+    count = int(seconds)
+    return worded("1 second") if count == 1 else worded("{count} seconds", count=count)

@@ -52,6 +52,12 @@ def in_lines(*lines: str) -> str:
     return _joined("\n", lines)
 
 
+def as_sentence(text: str) -> str:
+    """Return a text with a full stop, unless it ends like a sentence already."""
+    kept = text if isinstance(text, Saying) else text.rstrip()
+    return kept if kept.endswith(_ENDS) else worded("{text}.", text=kept)
+
+
 def _joined(separator: str, texts: Sequence[str]) -> str:
     pieces = {f"at{number}": text for number, text in enumerate(filter(None, texts))}
     return Saying(separator.join(f"{{{name}}}" for name in pieces), pieces)
@@ -95,3 +101,4 @@ def _table(language: ReaderLanguage) -> Mapping[str, str]:
 
 _SPOKEN: Final = frozenset(ReaderLanguage)
 _TAG_MAX: Final = 35
+_ENDS: Final = (".", "?", "!", "…", "。", "？", "！")  # noqa: RUF001 - a server may write any

@@ -13,6 +13,7 @@ from zlib import crc32
 import msgspec
 
 from perdure.domain.errors import Rejected
+from perdure.domain.sayings.saying import in_one_line, worded
 from perdure.domain.schedule.jobs import (
     CATCH_UP_MAX_S,
     JITTER_MAX_S,
@@ -175,12 +176,19 @@ def missed_words(name: str, decided: JobDecision, times: Sequence[str]) -> str:
     """Return what people are told of missed occurrences. `times` are the first and the last of
     them."""
     count = len(decided.missed)
-    many = f"more than {count} runs" if decided.is_more else f"{count} runs"
-    what = "one run" if count == 1 and not decided.is_more else many
-    when = times[0] if times[0] == times[-1] else f"{times[0]} to {times[-1]}"
+    if decided.is_more:
+        what = worded("more than {count} runs", count=count)
+    else:
+        what = worded("one run") if count == 1 else worded("{count} runs", count=count)
+    when = worded("{first} to {last}", first=times[0], last=times[-1])
+    missed = worded(
+        "The job {name!r} has missed {what} ({when}), because the gateway did not run then.",
+        name=name,
+        what=what,
+        when=times[0] if times[0] == times[-1] else when,
+    )
     made_up = decided.starts is not None or decided.waits
-    after = " The newest one is made up for now." if made_up else ""
-    return f"The job {name!r} has missed {what} ({when}), because {NOT_RUNNING}.{after}"
+    return in_one_line(missed, worded("The newest one is made up for now.") if made_up else "")
 
 
 def is_worth_telling(decided: JobDecision, *, now: int) -> bool:

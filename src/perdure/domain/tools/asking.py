@@ -13,6 +13,7 @@ import msgspec
 from perdure.domain.ids import QuestionId
 from perdure.domain.journal.events import ToolCall
 from perdure.domain.outcomes import QuestionKind
+from perdure.domain.sayings.saying import in_lines, worded
 from perdure.domain.text import exact, without_disguise
 from perdure.domain.tools.grants import Scope
 
@@ -34,7 +35,7 @@ CHOICES_MAX: Final = 25
 CHOICE_LENGTH_MAX: Final = 200
 QUESTION_LENGTH_MAX: Final = 4_000
 # What people are told whose message comes while a turn waits for an answer.
-STILL_WAITING: Final = (
+STILL_WAITING: Final = worded(
     "I still wait for an answer to the question above. Your message is kept, and comes after it; "
     "/stop ends the wait."
 )
@@ -191,14 +192,16 @@ def over_text(reason: str) -> str:
 def unknown_text(calls: Sequence[ToolCall]) -> str:
     """Return what people are told when calls were cut short and nobody knows whether they have
     happened."""
-    lines = []
-    for call in calls:
-        say = f"/effects {call.id[-SHORT:]}"
-        lines.append(
-            f"⚠️ {_name(call.name)} was cut short, and nobody knows whether it has happened. Please "
-            f"look, and then say {say} happened, or {say} not: the agent is told."
-        )
-    return "\n".join(lines)
+    return in_lines(*map(_unknown, calls))
+
+
+def _unknown(call: ToolCall) -> str:
+    return worded(
+        "⚠️ {tool} was cut short, and nobody knows whether it has happened. Please look, and then "
+        "say {command} happened, or {command} not: the agent is told.",
+        tool=_name(call.name),
+        command=f"/effects {call.id[-SHORT:]}",
+    )
 
 
 def refused_text(reason: str, *, kind: QuestionKind) -> str:

@@ -16,6 +16,7 @@ from perdure.domain.ids import TurnId
 from perdure.domain.journal.events import AssistantSaid, Recorded, TurnSettled
 from perdure.domain.journal.model.reach import Missed, Reach
 from perdure.domain.outcomes import Outcome, StopReason
+from perdure.domain.sayings.saying import as_sentence, in_one_line, worded
 from perdure.domain.text import sentence
 
 
@@ -32,21 +33,24 @@ class Audience(StrEnum):
 
 
 _HAPPENED: Final[Mapping[str, str]] = {
-    StopReason.PROVIDER_CUT: "the model broke off before it had finished",
-    StopReason.PROVIDER_ERROR: "the model's server failed, or has too much to do",
-    StopReason.PROVIDER_REJECTED: "the model's server refused the request",
-    StopReason.PROVIDER_TIMEOUT: "the model did not answer in time",
-    StopReason.PROVIDER_UNREACHABLE: "the model's server cannot be reached",
-    StopReason.CONTEXT_EXCEEDED: (
+    StopReason.PROVIDER_CUT: worded("the model broke off before it had finished"),
+    StopReason.PROVIDER_ERROR: worded("the model's server failed, or has too much to do"),
+    StopReason.PROVIDER_REJECTED: worded("the model's server refused the request"),
+    StopReason.PROVIDER_TIMEOUT: worded("the model did not answer in time"),
+    StopReason.PROVIDER_UNREACHABLE: worded("the model's server cannot be reached"),
+    StopReason.CONTEXT_EXCEEDED: worded(
         "the conversation is too long for the model; /compact shortens it, /new begins another"
     ),
-    StopReason.PROMPT_FAILED: "the server that has this prompt could not be asked for its text",
-    StopReason.AGENT_ERROR: "the agent failed",
-    StopReason.STEPS_EXCEEDED: "it took too many steps",
-    StopReason.CALLS_REPEATED: "it made the same tool calls over and over, and got nowhere",
-    StopReason.ANSWER_EXCEEDED: "the model said more than one answer may hold",
-    StopReason.TURN_TIMEOUT: "it took too long",
+    StopReason.PROMPT_FAILED: worded(
+        "the server that has this prompt could not be asked for its text"
+    ),
+    StopReason.AGENT_ERROR: worded("the agent failed"),
+    StopReason.STEPS_EXCEEDED: worded("it took too many steps"),
+    StopReason.CALLS_REPEATED: worded("it made the same tool calls over and over, and got nowhere"),
+    StopReason.ANSWER_EXCEEDED: worded("the model said more than one answer may hold"),
+    StopReason.TURN_TIMEOUT: worded("it took too long"),
 }
+_FAILED: Final = _HAPPENED[StopReason.AGENT_ERROR]
 # The details of these reasons are about the person's own request, and written for that person.
 _FOR_EVERYBODY: Final = (StopReason.BUDGET, StopReason.CONTENT_REFUSED, StopReason.INVALID_REQUEST)
 # Reasons about which only the operators of the gateway can do something.
@@ -69,17 +73,17 @@ _AWAY: Final = frozenset(
     }
 )
 # The lines below the text of a turn that a person ended, by a stop or by a newer message.
-STOPPED_MARK: Final = "(Stopped.)"
-REPLACED_MARK: Final = "(Replaced by a newer message.)"
-SILENT: Final = "(The agent has answered nothing.)"
-SILENT_AT_LAST: Final = "(The agent has answered nothing more.)"
-CUT: Final = "(The answer was cut at the model's length limit. /continue goes on.)"
-CUT_AT_ONCE: Final = (
+STOPPED_MARK: Final = worded("(Stopped.)")
+REPLACED_MARK: Final = worded("(Replaced by a newer message.)")
+SILENT: Final = worded("(The agent has answered nothing.)")
+SILENT_AT_LAST: Final = worded("(The agent has answered nothing more.)")
+CUT: Final = worded("(The answer was cut at the model's length limit. /continue goes on.)")
+CUT_AT_ONCE: Final = worded(
     "(There is no answer: the model reached its length limit before the first word. "
     "/retry asks again.)"
 )
-FILTERED: Final = "(The answer ends here: the model's filter has held back the rest.)"
-FILTERED_AT_ONCE: Final = "(There is no answer: the model's filter has held it back.)"
+FILTERED: Final = worded("(The answer ends here: the model's filter has held back the rest.)")
+FILTERED_AT_ONCE: Final = worded("(There is no answer: the model's filter has held it back.)")
 
 
 # What these say already tells people what to do.
@@ -99,8 +103,14 @@ _ENDED: Final[Mapping[Outcome, str]] = {
 
 
 def visible_reason(outcome: Outcome | None, reason: str, detail: str, audience: Audience) -> str:
-    """Return what this audience may read about why a turn ended, or an empty string if there is
-    nothing to say."""
+    """Return as plain text what this audience may read about why a turn ended, or an empty string
+    if there is nothing to say."""
+    return str(worded_reason(outcome, reason, detail, audience))
+
+
+def worded_reason(outcome: Outcome | None, reason: str, detail: str, audience: Audience) -> str:
+    """Return why a turn ended as `visible_reason` does, in a form that can be put into the language
+    of its reader."""
     words, _, own_words = detail.partition("\n")
     if reason == StopReason.CONTEXT_EXCEEDED and own_words:
         # What was too long is written for everybody; the server's own words stand on the next line.
@@ -109,7 +119,7 @@ def visible_reason(outcome: Outcome | None, reason: str, detail: str, audience: 
         return detail
     if outcome is not Outcome.FAILED:
         return "" if outcome is Outcome.DONE else detail
-    return _HAPPENED.get(reason, "the agent failed")
+    return _HAPPENED.get(reason, _FAILED)
 
 
 def standing_in(settled_by: str, reach: Reach, audience: Audience) -> str:
@@ -178,7 +188,7 @@ def in_a_sentence(outcome: Outcome, reason: str, detail: str) -> str:
             return detail
         case Outcome.FAILED:
             told = visible_reason(outcome, reason, detail, Audience.PEOPLE)
-            words = told or _HAPPENED.get(reason, "the agent failed")
+            words = told or _HAPPENED.get(reason, _FAILED)
             why = sentence(words[:1].upper() + words[1:])
             return why if reason in _SAY_WHAT_TO_DO else f"{why} /retry asks again."
         case Outcome.DONE:
@@ -206,11 +216,14 @@ def ending_text(  # noqa: PLR0913 - all that the words depend on
         case Outcome.REFUSED:
             return detail
         case Outcome.FAILED:
-            lead = "The answer ends here" if has_text else "There is no answer"
-            why = sentence(visible_reason(outcome, reason, detail, audience) or "the agent failed")
+            why = as_sentence(worded_reason(outcome, reason, detail, audience) or _FAILED)
+            told = worded("⚠️ There is no answer: {why}", why=why)
+            if has_text:
+                told = worded("⚠️ The answer ends here: {why}", why=why)
             # A refusal says by itself what to do.
-            again = "" if reason == StopReason.CONTENT_REFUSED else " /retry tries again."
-            return f"⚠️ {lead}: {why}{again}{where_to_look(reason, turn, audience)}"
+            is_clear = reason == StopReason.CONTENT_REFUSED
+            again = "" if is_clear else worded("/retry tries again.")
+            return in_one_line(told, again, where_to_look(reason, turn, audience))
         case Outcome.DONE if reason == StopReason.LENGTH:
             return CUT if has_text else CUT_AT_ONCE
         case Outcome.DONE if reason == StopReason.CONTENT_FILTER:
@@ -222,10 +235,10 @@ def ending_text(  # noqa: PLR0913 - all that the words depend on
 
 
 def where_to_look(reason: str, turn: TurnId, audience: Audience) -> str:
-    """Return a sentence that names the id of a failed turn, with a space before it. It is empty if
-    the person has been told everything."""
+    """Return a sentence that names the id of a failed turn. It is empty if the person has been told
+    everything."""
     if reason in _FOR_EVERYBODY:
         return ""
     if audience is Audience.OPERATORS:
-        return f" `perdure explain {turn}` shows more."
-    return f" The operator finds out why with this id: {turn}"
+        return worded("`perdure explain {turn}` shows more.", turn=turn)
+    return worded("The operator finds out why with this id: {turn}", turn=turn)

@@ -31,6 +31,7 @@ from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import CallEnding, Interruption, NodeRequest
 from perdure.domain.prompt.prompt import Note, PromptMessage, Role, messages_of
 from perdure.domain.prompt.whereabouts import NO_TIMES, Times
+from perdure.domain.sayings.saying import worded
 from perdure.domain.tools.rounds import VAIN_NOTE, told_in_vain
 from perdure.domain.tools.traits import canonical
 from perdure.domain.turn.errands import instruction, is_watched
@@ -141,23 +142,23 @@ _CLOSING: Final = {
     CallEnding.DENIED: "The call was not run: the turn ended before anybody had allowed it.",
 }
 _WHY: Final = {
-    Interruption.CRASH: "The gateway stopped unexpectedly",
-    Interruption.SHUTDOWN: "The gateway was shut down",
-    Interruption.RESTART: "The gateway was restarted",
-    Interruption.AGENT_LOST: "The agent's program ended unexpectedly",
-    Interruption.AGENT_LOST_BESIDE: "The agent's program ended unexpectedly",
+    Interruption.CRASH: worded("The gateway stopped unexpectedly"),
+    Interruption.SHUTDOWN: worded("The gateway was shut down"),
+    Interruption.RESTART: worded("The gateway was restarted"),
+    Interruption.AGENT_LOST: worded("The agent's program ended unexpectedly"),
+    Interruption.AGENT_LOST_BESIDE: worded("The agent's program ended unexpectedly"),
 }
 _ASKED: Final = {
-    NodeRequest.RESTART: "The gateway was restarted",
-    NodeRequest.STOP: "The gateway was shut down",
-    NodeRequest.NOTHING: "The gateway was stopped",
+    NodeRequest.RESTART: worded("The gateway was restarted"),
+    NodeRequest.STOP: worded("The gateway was shut down"),
+    NodeRequest.NOTHING: worded("The gateway was stopped"),
 }
-BACK: Final = "The gateway is back."
-SUSPENDED: Final = (
+BACK: Final = worded("The gateway is back.")
+SUSPENDED: Final = worded(
     "This conversation was interrupted too often in a row, so it begins anew here. "
     "Nothing is lost: /resume brings the old one back."
 )
-IDLE: Final = (
+IDLE: Final = worded(
     "Nobody has said anything here for a long time, so this is a new session. "
     "Nothing is lost: /resume brings the old one back."
 )
@@ -170,19 +171,24 @@ def why(reason: Interruption, asked: NodeRequest) -> str:
 
 def question_text(reason: Interruption, asked: NodeRequest) -> str:
     """Return the question whether an interrupted answer is to go on."""
-    return f"{why(reason, asked)}, and an answer here was cut short. Continue it, or drop it?"
+    return worded(
+        "{why}, and an answer here was cut short. Continue it, or drop it?",
+        why=why(reason, asked),
+    )
 
 
 def given_up_text(times: int, *, goes_on: bool) -> str:
     """Return what people are told about a turn that is not tried again. `goes_on`: the messages
     that waited behind it are answered by themselves."""
-    often = "once" if times == 1 else f"{times} times in a row"
-    then = (
-        "What waited is answered in a new session." if goes_on else "The next message begins anew."
-    )
-    return (
-        f"An answer here was interrupted {often}, so it is given up. What was said so far is kept. "
-        f"{then} /resume goes back to it, and /retry then asks again."
+    often = worded("once") if times == 1 else worded("{count} times in a row", count=times)
+    then = worded("The next message begins anew.")
+    if goes_on:
+        then = worded("What waited is answered in a new session.")
+    return worded(
+        "An answer here was interrupted {often}, so it is given up. What was said so far is kept. "
+        "{then} /resume goes back to it, and /retry then asks again.",
+        often=often,
+        then=then,
     )
 
 

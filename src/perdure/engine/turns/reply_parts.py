@@ -16,6 +16,7 @@ from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.prompt.prefix import break_between
 from perdure.domain.prompt.refusals import left_out_after, what_to_do
 from perdure.domain.prompt.tokens import tokens_of
+from perdure.domain.sayings.saying import ReaderLanguage, in_language, language_of
 from perdure.domain.turn.endings import Audience, ending_text, offered_after, standing_in
 from perdure.domain.turn.spent import spent_earlier
 from perdure.engine.delivery.surfaces import Surface
@@ -54,7 +55,14 @@ async def reply_parts(  # noqa: PLR0913 - a turn, and where it is told
     note = standing_in(settlement.agent, settlement.reach, audience) if said else ""
     has_footer = surface.display.has_footer and not settlement.origin
     footer = _footer(settlement, turn, seconds) if has_footer else ""
+    ending = in_language(ending, _language(turn))
     return await surface.plan_reply(joined([said, note and f"_{note}_", ending, footer]), address)
+
+
+def _language(turn: Sequence[Recorded]) -> ReaderLanguage:
+    """Return the language in which the person of a turn uses the platform."""
+    first = turn[0].event
+    return language_of(first.traits.language if isinstance(first, TurnQueued) else "")
 
 
 def spoken(turn: Sequence[Recorded], settlement: Settlement, parts: Sequence[str]) -> str:

@@ -83,7 +83,7 @@ def failure_of(ended: Ended, audience: Audience, turn: TurnId | None) -> CallFai
         or f"the turn ended as {ended.outcome} ({ended.reason})"
     )
     if turn and (status == _NOT_THE_CALLERS or _is_limited(ended)):
-        message = f"{sentence(message)}{where_to_look(ended.reason, turn, audience)}"
+        message = f"{sentence(message)} {where_to_look(ended.reason, turn, audience)}".rstrip()
     return CallFailure(
         status=status,
         code=code,

@@ -23,6 +23,7 @@ from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.journal.spoken import said_in
 from perdure.domain.kinds import TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome
+from perdure.domain.sayings.saying import worded
 from perdure.domain.turn.turn import State
 from perdure.store.operations import journal
 from perdure.store.operations.commands.command_result import end, started
@@ -54,18 +55,20 @@ _RETELL = """
 
 DELETED: Final = Closing(Outcome.STOPPED, "deleted by its author")
 REPLACED: Final = Closing(Outcome.INTERRUPTED, "its message was edited")
-UNKNOWN: Final = "That message never came here, so nothing was changed."
-FOREIGN: Final = "Only its author can change a message."
-COMMAND: Final = "A command cannot be changed once it was taken; give another one."
-NOT_A_COMMAND: Final = "An edit gives no command; send it as a message of its own."
-BLANK: Final = "A message needs text; what it said before stays. /undo takes a turn back."
-CHANGED: Final = (
+UNKNOWN: Final = worded("That message never came here, so nothing was changed.")
+FOREIGN: Final = worded("Only its author can change a message.")
+COMMAND: Final = worded("A command cannot be changed once it was taken; give another one.")
+NOT_A_COMMAND: Final = worded("An edit gives no command; send it as a message of its own.")
+BLANK: Final = worded("A message needs text; what it said before stays. /undo takes a turn back.")
+CHANGED: Final = worded(
     "Changed in the history. The answer given then stays; /undo or /retry if it should change."
 )
-RUNS: Final = "It is being answered already: /stop ends that, /undo takes it back."
-RAN: Final = "It was answered already: /undo takes the last turn back."
-ONE_OF_MANY: Final = "It was sent as one with others, which wait with it: /stop removes them all."
-NEVER_RUNS: Final = "It was not going to be answered any more."
+RUNS: Final = worded("It is being answered already: /stop ends that, /undo takes it back.")
+RAN: Final = worded("It was answered already: /undo takes the last turn back.")
+ONE_OF_MANY: Final = worded(
+    "It was sent as one with others, which wait with it: /stop removes them all."
+)
+NEVER_RUNS: Final = worded("It was not going to be answered any more.")
 
 
 class _Sent(NamedTuple):

@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 from perdure.domain.ids import ConversationId, MessageId, PrincipalId, SessionId
 from perdure.domain.journal.events import NoticePosted, Recorded
+from perdure.domain.sayings.saying import in_language
 from perdure.store.operations import journal
+from perdure.store.operations.delivery.notices import language_in
 from perdure.store.operations.delivery.outbox import PartText, put_unless_read
 from perdure.store.operations.turn_context import Stamp
 from perdure.store.statement import Op, many, one
@@ -68,7 +70,8 @@ def tell(text: str, stamp: Stamp, *, but: ConversationId | None) -> Op[list[Reco
 
 
 def post(home: Home, message: MessageId, text: str, stamp: Stamp) -> Op[list[Recorded]]:
-    """Post a notice with this id in a home conversation."""
+    """Post a notice with this id in a home conversation, in the language of its people."""
+    text = in_language(text, (yield from language_in(home.session)))
     posted = NoticePosted(message=message, text=text)
     recorded = yield from journal.append(home.session, [posted], at=stamp.at)
     yield from put_unless_read(

@@ -25,10 +25,12 @@ from perdure.domain.delivery import (
 from perdure.domain.ids import ConversationId, MediaId, NodeId, PartId, SessionId, TurnId
 from perdure.domain.journal.events import Recorded
 from perdure.domain.journal.transcript import joined, reply_text
+from perdure.domain.sayings.saying import in_language
 from perdure.ports.delivery.outbox import Bubble
 from perdure.ports.turns.turns import TurnLease
 from perdure.store.operations import journal
 from perdure.store.operations.delivery import part_rows
+from perdure.store.operations.delivery.notices import language_in
 from perdure.store.operations.delivery.outbox import (
     APART,
     DeliveryLine,
@@ -150,7 +152,7 @@ def put_rest(
     Does nothing if nothing was said and nothing is shown."""
     text = reply_text(said)
     if text or (yield from is_shown(turn)):
-        marked = joined([text, mark])
+        marked = joined([text, in_language(mark, (yield from language_in(session)))])
         yield from put_whole(session, turn, marked, (), stamp, delay_ms=delay_ms)
 
 

@@ -21,6 +21,7 @@ from perdure.domain.ids import JobId, MessageId, PrincipalId, SessionId, TurnId
 from perdure.domain.journal.events import Recorded, TurnQueued
 from perdure.domain.kinds import TurnKind
 from perdure.domain.outcomes import Outcome
+from perdure.domain.sayings.saying import worded
 from perdure.domain.schedule.checklist import checklist_prompt, has_items
 from perdure.domain.schedule.jobs import (
     RUNS_PER_SESSION,
@@ -176,7 +177,9 @@ def _pause(firing: _Firing, why: str) -> Op[Fired]:
         yield from run_rows.add(key, RunState.SKIPPED, at=stamp.at, why=why)
     yield from run_rows.skip_waiting(job.id, why)
     yield from job_rows.stand(job_rows.paused(job, why), at=stamp.at)
-    words = f"The job {job.name!r} is paused: {why}. /jobs resume lets it go on."
+    words = worded(
+        "The job {name!r} is paused: {why}. /jobs resume lets it go on.", name=job.name, why=why
+    )
     if firing.place.adapter in (HTTP, *firing.terms.adapters):
         recorded = yield from notice(firing.live, None, words, stamp)
     else:

@@ -12,6 +12,7 @@ from perdure.domain.journal.events import AnyEvent, Recorded
 from perdure.domain.journal.session_events import Compacted, CompactionFailed
 from perdure.domain.prompt.compaction import KEEP_TURNS_MAX, KEEP_TURNS_MIN, back_off_ms, background
 from perdure.domain.prompt.tokens import tokens_of
+from perdure.domain.sayings.saying import worded
 from perdure.domain.text import sentence
 from perdure.store.operations import journal
 from perdure.store.operations.turn_context import Stamp
@@ -202,10 +203,12 @@ def told(recorded: Sequence[Recorded]) -> str:
     """Return what to tell the person who asked for the compaction."""
     match recorded[0].event:
         case Compacted(turns=turns, tokens_before=before, tokens_after=after):
-            covered = "1 turn" if turns == 1 else f"{turns} turns"
-            return (
-                f"Compacted: {covered}, {before:,} tokens, are now told to the model in"
-                f" {after:,}. Nothing is deleted; /compact off shows it everything again."
+            return worded(
+                "Compacted: {turns}, {before:,} tokens, are now told to the model in {after:,}. "
+                "Nothing is deleted; /compact off shows it everything again.",
+                turns=worded("1 turn") if turns == 1 else worded("{count:,} turns", count=turns),
+                before=before,
+                after=after,
             )
         case CompactionFailed(reason=reason):
             return f"Not compacted: {sentence(reason)} Everything is as before."

@@ -31,6 +31,7 @@ from perdure.domain.journal.transcript import reply_text
 from perdure.domain.kinds import UNASKED, TurnKind, UpdateKind
 from perdure.domain.outcomes import Outcome, StopReason
 from perdure.domain.people.access import is_access_ended
+from perdure.domain.sayings.saying import worded
 from perdure.domain.schedule.boot import BOOT
 from perdure.domain.turn.endings import SILENT, Audience, visible_reason
 from perdure.domain.turn.errands import clean_title
@@ -298,7 +299,7 @@ def _scheduled(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
     failed; say nothing if there is nothing to say."""
     recorded: list[Recorded] = []
     result: TurnId | None = None
-    said = back.text or (SILENT if given_in(back.events) else "")
+    said = back.text or (str(SILENT) if given_in(back.events) else "")
     is_quiet = back.is_done and (not said or is_silent(back.text))
     if back.is_done and not is_quiet:
         live, recorded = yield from live_session(back.conversation, stamp, by=back.principal)
@@ -313,13 +314,15 @@ def _scheduled(back: Back, stamp: Stamp) -> Op[list[Recorded]]:
         recorded += brought
     elif back.settled.outcome in _TOLD_OF_RUNS and not back.is_untold:
         name = yield from ending.name_of(back.turn)
-        words = f"The job {name!r} has run and {failure(back.settled)}."
+        words = worded(
+            "The job {name!r} has run and {failure}.", name=name, failure=failure(back.settled)
+        )
         recorded += yield from _tell_here(back, words, stamp)
     after = yield from ending.run_is_over(
         back.turn, back.settled, result=result, is_silent=is_quiet, stamp=stamp
     )
     if after is not None and after.is_paused_now:
-        words = f"The job {after.job.name!r} is paused: {after.job.why}."
+        words = worded("The job {name!r} is paused: {why}.", name=after.job.name, why=after.job.why)
         if back.is_untold:
             recorded += yield from operators.tell(words, stamp, but=back.conversation)
         else:

@@ -28,10 +28,12 @@ from perdure.domain.journal.session_events import CommandTaken
 from perdure.domain.journal.transcript import joined, reply_text
 from perdure.domain.kinds import UNASKED, TurnKind, UpdateKind
 from perdure.domain.outcomes import Interruption, Outcome, StopReason
+from perdure.domain.sayings.saying import in_language
 from perdure.domain.turn.recovery import given_up_text
 from perdure.domain.turn.turn import State
 from perdure.store.operations import journal
 from perdure.store.operations.delivery import replies
+from perdure.store.operations.delivery.notices import language_in
 from perdure.store.operations.questions import effects
 from perdure.store.operations.sessions.sessions import make_live, open_successor
 from perdure.store.operations.turn_context import Stamp
@@ -256,7 +258,8 @@ def _tell(
 ) -> Op[list[Recorded]]:
     """Tell the people in the session that they read from now on. On a platform the notice stands
     under the part of the answer that exists."""
-    text = given_up_text(fallen.strikes, goes_on=session != fallen.session)
+    told = given_up_text(fallen.strikes, goes_on=session != fallen.session)
+    text = in_language(told, (yield from language_in(session)))
     message = MessageId(stamp.mint("msg"))
     posted = NoticePosted(message=message, text=text, about=fallen.turn)
     recorded = yield from journal.append(session, [posted], at=stamp.at)
