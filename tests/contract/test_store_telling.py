@@ -271,7 +271,7 @@ async def errand(store: Store, ada: Person, kind: TurnKind) -> Claimed:
 
 
 TERMS = ScheduleTerms(agents=frozenset({"main"}), jobs_max=3)
-LOOKING_BACK = [kind for kind in ERRANDS if kind is not TurnKind.STICKER]
+LOOKING_BACK = [kind for kind in ERRANDS if kind not in (TurnKind.STICKER, TurnKind.DELEGATED)]
 
 
 @pytest.mark.parametrize("kind", LOOKING_BACK)

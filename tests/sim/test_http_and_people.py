@@ -33,6 +33,7 @@ from perdure.domain.turn.watching import OutcomeNews, StateNews
 from perdure.engine.models.roster import Backend, Roster
 from perdure.engine.turns.runner_services import Limits
 from perdure.engine.watching.feed import Feed
+from perdure.ports.delivery.pushes import PushTarget
 from perdure.ports.gateway import Report
 from perdure.ports.records.history import Page
 from perdure.ports.turns.agent import Work
@@ -71,7 +72,7 @@ ONES_OWN = (
     ("POST", "/v1/chat/completions"), ("POST", "/v1/responses"), ("POST", "/api/send"),
     ("GET", "/api/approvals"), ("GET", "/api/grants"), ("GET", "/api/effects"),
     ("GET", "/api/tools"), ("GET", "/api/context"), ("GET", "/api/jobs"), ("POST", "/api/jobs"),
-    ("GET", "/api/events"),
+    ("GET", "/api/events"), ("GET", "/api/push"), ("POST", "/api/push"),
 )  # fmt: skip
 # Streams, which end only with their clients.
 ENDLESS = ("/api/events",)
@@ -87,6 +88,7 @@ ANOTHERS = (
     ("GET", "/api/turns/{id}/messages"), ("PATCH", "/api/conversations/{name}"),
     ("GET", "/api/jobs/{id}"), ("PATCH", "/api/jobs/{id}"), ("DELETE", "/api/jobs/{id}"),
     ("POST", "/api/jobs/{id}/run"), ("GET", "/api/jobs/{id}/runs"),
+    ("DELETE", "/api/push/{id}"),
 )  # fmt: skip
 # What a call of a route needs to be understood.
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
@@ -234,7 +236,10 @@ async def adas(site: Site) -> dict[str, list[str]]:
     order = {"conversation": "main", "prompt": CANARY, "every_s": 86_400}
     status, job = await site.call("POST", "/api/jobs", by="ada", json=order)
     assert status == 201, job
+    browser = PushTarget(endpoint=f"https://push.example/{CANARY}", p256dh="key", auth="secret")
+    subscription = await site.services.pushes.subscribe(await ada_of(site), browser)
     return {
+        "push": [subscription.id],
         "jobs": [job["id"]],
         "approvals": [question],
         "grants": [grant],

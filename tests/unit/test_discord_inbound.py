@@ -86,6 +86,7 @@ def test_a_message_in_a_channel_is_an_arrival() -> None:
         place="20",
         place_kind=PlaceKind.GROUP,
         sender=Sender(id="1", name="Ada L.", roles=("50", "51", "crew")),
+        own_thread="300",
         label="#general (Harbour)",
         text="hello",
     )
