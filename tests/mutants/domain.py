@@ -429,7 +429,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         bug="People read the internal error of a failed turn.",
         file="domain/turn/endings.py",
         symbol="worded_reason",
-        old='return _HAPPENED.get(reason, _FAILED)',
+        old="return _HAPPENED.get(reason, _FAILED)",
         new="return detail",
         killed_by=(f"{ENDINGS}::test_people_are_told_what_happened_and_no_internals",),
     ),
