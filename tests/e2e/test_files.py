@@ -381,6 +381,23 @@ async def test_a_file_that_the_agent_gives_arrives_on_the_platform(
     assert b"sow beans" in telegram.chats.files.values()
 
 
+async def test_people_are_spoken_to_in_the_language_of_their_platform(
+    telegram: BotApi, gateway_factory: Factory
+) -> None:
+    gateway = await on_telegram(telegram, gateway_factory)
+    anna = {"id": ADA, "is_bot": False, "first_name": "Anna", "language_code": "de-AT"}
+    telegram.write(ADA, "/undo", **{"from": anna})
+    telegram.write(ADA, "demo fail", **{"from": anna})
+    await telegram.wait_shown(ADA, lambda seen: len(seen) >= 2)
+    telegram.write(ADA, "demo words=400 delay_ms=20", **{"from": anna})
+    await telegram.wait(lambda: len(telegram.made("sendMessageDraft")) > 1)
+    await gateway.terminate()
+    shown = [each.text for each in await telegram.shown(ADA)]
+    assert shown[0] == "Nichts zurückzunehmen."
+    assert shown[1].startswith("⚠️ Es gibt keine Antwort: ")
+    assert any(each.startswith("Das Gateway hält gleich an. Eine Antwort") for each in shown)
+
+
 async def test_answers_are_spoken_where_a_person_wants_that(
     telegram: BotApi, start: Start, files: FileServer, model: ModelServer
 ) -> None:
