@@ -144,6 +144,7 @@ async def test_a_group_that_becomes_a_supergroup_takes_everything_along(
     job = {"conversation": f"telegram:{OLD}", "prompt": "say tea", "every_s": 3_600}
     ordered = await post(gateway, "/api/jobs", job)
     api.write(OLD, "lunch at noon?", **{"from": BOB})
+    await api.wait(lambda: not api.updates)
     await gateway.kill()
     api.migrate(OLD, NEW)
     await gateway.start()

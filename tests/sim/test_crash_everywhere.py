@@ -758,7 +758,7 @@ async def test_no_instant_repeats_a_piece_of_what_was_divided(
             found.append("the answer was not divided")
         return found
 
-    await simulator.strike(run, nemesis)
+    await simulator.strike(run, nemesis, every=3)
 
 
 def _can_be_sure(can: Capabilities) -> bool:

@@ -82,7 +82,7 @@ async def play(simulator: Simulator, fuse: Fuse, *second: Fuse) -> list[str]:
 async def test_whatever_is_struck_the_home_hears_once_and_at_last_of_the_return(
     simulator: Simulator, nemesis: Nemesis
 ) -> None:
-    await simulator.strike(partial(play, simulator), nemesis, every=1)
+    await simulator.strike(partial(play, simulator), nemesis, every=2)
 
 
 async def test_two_deaths_leave_the_home_with_the_return(simulator: Simulator) -> None:

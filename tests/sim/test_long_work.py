@@ -9,7 +9,7 @@ import pytest
 from perdure.domain.checking.checker import violations
 from perdure.testkit.simulator.crash import Fuse, Nemesis
 from perdure.testkit.simulator.striking import Simulator
-from perdure.testkit.simulator.world import KEY, Life, Setup, World
+from perdure.testkit.simulator.world import KEY, Life, Setup, World, patiently
 
 TYPES = msgspec.structs.replace(KEY, typing_s=5)
 SETUP = Setup(still_at_work_s=60)
@@ -32,7 +32,7 @@ async def look(life: Life) -> None:
     life.world.clock.advance(120)
     if life.parts.turns.running:
         await life.talk_beside("and another one")
-        while await life.parts.outbox.step():
+        while await patiently(life.parts.outbox.step):
             pass
 
 
