@@ -163,6 +163,13 @@ class Handler(BaseHTTPRequestHandler):
 NOTICE = {"level": "info", "data": "the stream ends after this"}
 
 
+class RoomyServer(ThreadingHTTPServer):
+    """Lets many connect at the same instant. With the usual line of five, the kernel drops some of
+    a hundred, and their requests hang."""
+
+    request_queue_size = 512
+
+
 def main() -> None:
     """Read the options, and serve."""
     parser = wire.options()
@@ -170,7 +177,7 @@ def main() -> None:
     parser.add_argument("--token", default="", help="answer 401 without this bearer token")
     given = parser.parse_args()
     Handler.shared, Handler.token = wire.Server(given), given.token
-    server = ThreadingHTTPServer(("127.0.0.1", given.port), Handler)
+    server = RoomyServer(("127.0.0.1", given.port), Handler)
     server.daemon_threads = True
     server.serve_forever()
 
