@@ -345,6 +345,7 @@ def _services(
     for forget in (common.windows.forget_agent, reaching.forget):
         dependencies.roster.when_gone(forget)
     return RunnerServices(
+        can_speak=dependencies.speaker is not None,
         turns=store.turns,
         places=store.places,
         reach=partial(receivers.reach, dependencies.forms, dependencies.adapters),

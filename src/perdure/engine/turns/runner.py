@@ -386,7 +386,9 @@ class Runner:
                 settlement, self._model.prompted, self._model.context_tokens, self._claimed.prefix
             ),
             parts=parts,
-            spoken=spoken(self._ledger.events, settlement, parts),
+            spoken=(
+                spoken(self._ledger.events, settlement, parts) if self._services.can_speak else ""
+            ),
             note=note_of(self._surface, queued, settlement),
             choices=offered(settlement),
             cost=self._model.spending.cost,

@@ -66,7 +66,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerServices(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds the services that every runner uses. There is one of each per node."""
+    """Holds the services that every runner uses. There is one of each per node. `can_speak`: there
+    is somebody who reads answers aloud."""
 
     turns: Turns
     places: Places
@@ -95,3 +96,4 @@ class RunnerServices(msgspec.Struct, frozen=True, kw_only=True):
     afterwards: Afterwards
     alarm: Alarm
     trim: MemoryTrim
+    can_speak: bool
